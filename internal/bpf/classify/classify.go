@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 // Network says how a tenant's network is told apart on the wire.
@@ -106,7 +107,7 @@ type Programs struct {
 	values   []classifyArrival
 	classes  []classifyClassKey
 	arrivals []classifyArrival // of each class by CPU
-	cursor   uint32            // in the map of arrivals
+	cursor   uint32            // in the map that is read
 }
 
 // Open loads the programs, or takes over the maps that an earlier process pinned
@@ -213,15 +214,22 @@ type Class struct {
 	ID   uint32
 }
 
-// Arrivals puts what came for every class into into, in one or a few system calls
-// however many classes there are. It must not be called by two goroutines at once.
-func (p *Programs) Arrivals(into map[Class]Arrival) error {
+// ClassArrival is what came for a class.
+type ClassArrival struct {
+	Class
+	Arrival
+}
+
+// Arrivals appends what came for every class to list, in one or a few system calls
+// however many classes there are. While no class comes or goes their order stays. It must
+// not be called by two goroutines at once.
+func (p *Programs) Arrivals(list []ClassArrival) ([]ClassArrival, error) {
 	cpus := ebpf.MustPossibleCPU()
 	var from *uint32
 	for {
-		n, last, err := arrivalsBatch(p.objects.ClassArrival, from, &p.cursor, p.classes, p.arrivals)
+		n, last, err := readBatch(unix.BPF_MAP_LOOKUP_BATCH, p.objects.ClassArrival, from, &p.cursor, p.classes, p.arrivals)
 		if err != nil {
-			return fmt.Errorf("list arrivals: %w", err)
+			return list, fmt.Errorf("list arrivals: %w", err)
 		}
 		for i := range n {
 			var sum Arrival
@@ -229,10 +237,10 @@ func (p *Programs) Arrivals(into map[Class]Arrival) error {
 				sum.Bytes += a.Bytes
 				sum.Packets += a.Packets
 			}
-			into[Class{int(p.classes[i].Ifindex), p.classes[i].Class}] = sum
+			list = append(list, ClassArrival{Class{int(p.classes[i].Ifindex), p.classes[i].Class}, sum})
 		}
 		if last {
-			return nil
+			return list, nil
 		}
 		from = &p.cursor
 	}
@@ -297,10 +305,13 @@ func (p *Programs) TakeSources(fn func(*Source, Arrival)) error {
 }
 
 func (p *Programs) take(m *ebpf.Map, fn func(*Source, Arrival)) (taken int, err error) {
-	var cursor ebpf.MapBatchCursor
+	var from *uint32
 	var s Source
 	for {
-		n, err := m.BatchLookupAndDelete(&cursor, p.keys, p.values, nil)
+		n, last, err := readBatch(unix.BPF_MAP_LOOKUP_AND_DELETE_BATCH, m, from, &p.cursor, p.keys, p.values)
+		if err != nil {
+			return taken, err
+		}
 		for i := range n {
 			k, v := &p.keys[i], &p.values[i]
 			s = Source{Link: int(k.Ifindex), Class: k.Class, From: k.From, To: k.To}
@@ -308,13 +319,10 @@ func (p *Programs) take(m *ebpf.Map, fn func(*Source, Arrival)) (taken int, err 
 			putNative((*[4]byte)(&s.Destination), k.Destination)
 			fn(&s, Arrival{v.Bytes, v.Packets})
 		}
-		taken += n
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
+		if taken += n; last {
 			return taken, nil
 		}
-		if err != nil {
-			return taken, err
-		}
+		from = &p.cursor
 	}
 }
 

@@ -219,7 +219,7 @@ func TestArrivalsAreCountedByClassAndSource(t *testing.T) {
 		t.Errorf("arrived %+v %v, want %+v", got, err, want)
 	}
 	all := map[Class]Arrival{}
-	if err := p.Arrivals(all); err != nil || all[Class{loopback, classA}] != want {
+	if err := arrivals(p, all); err != nil || all[Class{loopback, classA}] != want {
 		t.Errorf("all arrivals %+v, %v", all, err)
 	}
 	if got, err := p.Arrived(loopback, classB); err != nil || got != (Arrival{}) {

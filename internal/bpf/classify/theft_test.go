@@ -218,7 +218,7 @@ func TestATagBesideTheFrameCountsAsOneInIt(t *testing.T) {
 			all := map[Class]Arrival{}
 			testutil.WaitFor(t, "the frames to arrive", func() bool {
 				clear(all)
-				if err := p.Arrivals(all); err != nil {
+				if err := arrivals(p, all); err != nil {
 					t.Fatal(err)
 				}
 				arrived := uint64(0)

@@ -99,7 +99,7 @@ type Loop struct {
 	seq       uint64
 	peers     map[string]*peer // by node
 	links     []*linkState
-	arrivals  map[classify.Class]classify.Arrival
+	arrivals  []classify.ClassArrival
 	owners    map[uint32]*tenant // of the ingress classes
 	sources   *control.Sources
 	advices   *control.Advices
@@ -143,7 +143,7 @@ func New(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Invento
 func newLoop(c Config, s Scheduler, p *classify.Programs, kernel Kernel, inv Inventory, logger *slog.Logger, events Events, d *directory) *Loop {
 	return &Loop{
 		config: c, logger: logger, events: events, scheduler: s, programs: p, kernel: kernel, inventory: inv, directory: d,
-		peers: map[string]*peer{}, arrivals: map[classify.Class]classify.Arrival{}, owners: map[uint32]*tenant{}, sources: control.NewSources(mostSources),
+		peers: map[string]*peer{}, owners: map[uint32]*tenant{}, sources: control.NewSources(mostSources),
 		advices: control.NewAdvices(), sender: control.NewSender(), classes: map[control.LimitKey]uint32{},
 	}
 }

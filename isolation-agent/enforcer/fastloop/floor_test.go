@@ -84,8 +84,8 @@ func arrive(tb testing.TB, l *Loop, pins string) {
 	for i := range values {
 		values[i] = 1
 	}
-	for _, id := range s.ids {
-		key := binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, uint32(s.ifb)), counted(id))
+	for i := range s.rows {
+		key := binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, uint32(s.ifb)), s.rows[i].counted)
 		if err := m.Put(key, perCPU(values, int(m.ValueSize()))); err != nil {
 			tb.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func TestAMillionHostilePairsCostWhatAFewDo(t *testing.T) {
 			}
 		}
 		take()
-		top, n := l.sources.Top(1, l.links[0].ids[0])
+		top, n := l.sources.Top(1, l.links[0].rows[0].id)
 		if l.sources.Len() > 2 || n > 2 || len(top) > 2 { // the tunnel's end point, whatever is behind it
 			t.Fatalf("%d sources are told apart, %d of the class: %+v", l.sources.Len(), n, top)
 		}

@@ -170,8 +170,8 @@ func TestQueuesReadAloneAndTogetherAreTheSame(t *testing.T) {
 	if err := u.read(s); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.active) != tenants+1 || len(s.readings) != tenants+1 {
-		t.Fatalf("%d classes are active at first, %d are known", len(s.active), len(s.readings))
+	if len(s.active) != tenants+1 || len(s.readings()) != tenants+1 {
+		t.Fatalf("%d classes are active at first, %d are known", len(s.active), len(s.readings()))
 	}
 	if err := u.read(s); err != nil || len(s.active) != 0 {
 		t.Errorf("%d classes are active, though nothing came: %v", len(s.active), err)
@@ -186,7 +186,7 @@ func TestQueuesReadAloneAndTogetherAreTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := 0
-			for _, r := range s.readings {
+			for _, r := range s.readings() {
 				if r.Waiting > 0 || r.Arrived != r.Left {
 					return false
 				}
@@ -198,13 +198,13 @@ func TestQueuesReadAloneAndTogetherAreTheSame(t *testing.T) {
 		})
 	}
 	moved(1, 2)
-	alone := maps.Clone(s.readings)
-	clear(s.readings) // all are read again, at once
+	alone := s.readings()
+	s.forgetReadings() // all are read again, at once
 	if err := u.read(s); err != nil || len(s.active) != tenants+1 {
 		t.Fatalf("%d classes are active, %v", len(s.active), err)
 	}
-	if !maps.Equal(alone, s.readings) {
-		t.Errorf("read one by one %v, together %v", alone, s.readings)
+	if !maps.Equal(alone, s.readings()) {
+		t.Errorf("read one by one %v, together %v", alone, s.readings())
 	}
 	var all []uint32
 	for vni := range uint32(tenants) {
@@ -226,27 +226,27 @@ func TestAClassThatIsNotThereHidesNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		var gone uint32
-		for _, id := range s.ids {
-			if id != scheduling.DefaultClass {
+		for i := range s.rows {
+			if id := s.rows[i].id; id != scheduling.DefaultClass {
 				gone = id
 			}
 		}
 		class := fmt.Sprintf("%x:%x", gone>>16, gone&0xffff)
 		testutil.Run(t, "tc", "-n", u.ns, "class", "del", "dev", scheduling.IFBName(index), "classid", class)
-		clear(s.readings)
+		s.forgetReadings()
 		for range 2 {
 			if err := u.read(s); err != nil {
 				t.Fatalf("%d tenants: %v", tenants, err)
 			}
-			if _, there := s.readings[gone]; there || len(s.readings) != tenants {
-				t.Errorf("%d tenants: %d readings, that of the class that is gone among them: %v", tenants, len(s.readings), there)
+			if _, there := s.readings()[gone]; there || len(s.readings()) != tenants {
+				t.Errorf("%d tenants: %d readings, that of the class that is gone among them: %v", tenants, len(s.readings()), there)
 			}
 		}
 		if _, err := u.reconciler.Reconcile(); err != nil {
 			t.Fatal(err)
 		}
-		if err := u.read(s); err != nil || len(s.readings) != tenants+1 {
-			t.Errorf("%d tenants: %d readings once it is there again, %v", tenants, len(s.readings), err)
+		if err := u.read(s); err != nil || len(s.readings()) != tenants+1 {
+			t.Errorf("%d tenants: %d readings once it is there again, %v", tenants, len(s.readings()), err)
 		}
 	}
 }
@@ -278,11 +278,11 @@ func TestLowerEffortIsNotLost(t *testing.T) {
 			}
 		}
 		testutil.WaitFor(t, "them to leave their queue", func() bool {
-			clear(s.readings)
+			s.forgetReadings()
 			if err := u.read(s); err != nil {
 				t.Fatal(err)
 			}
-			r := s.readings[scheduling.DefaultClass]
+			r := s.readings()[scheduling.DefaultClass]
 			return r.Arrived >= 20*500 && r.Left+r.Waiting == r.Arrived
 		})
 		if k, err := u.Loop.conn.Class(s.ifb, tc.Handle(classify.LowerEffort)); err != nil || k.Stats.Bytes < 20*500 {
@@ -296,8 +296,8 @@ func TestADeviceThatIsMadeAnewIsFoundAgain(t *testing.T) {
 	s := u.links[0]
 	now := time.Now()
 	s.receiver.Wake(now)
-	if u.round(now); s.ifb == 0 || len(s.readings) != 2 {
-		t.Fatalf("device %d, %d classes", s.ifb, len(s.readings))
+	if u.round(now); s.ifb == 0 || len(s.readings()) != 2 {
+		t.Fatalf("device %d, %d classes", s.ifb, len(s.readings()))
 	}
 	before := s.ifb
 	index, err := u.Loop.conn.LinkIndex("up0")
@@ -307,17 +307,17 @@ func TestADeviceThatIsMadeAnewIsFoundAgain(t *testing.T) {
 	testutil.IP(t, "-n", u.ns, "link", "del", scheduling.IFBName(index))
 	now = now.Add(control.Tick)
 	s.receiver.Wake(now)
-	clear(s.readings)
-	if u.round(now); s.ifb != 0 || len(s.readings) != 0 {
-		t.Errorf("a device that is gone: %d, %d classes", s.ifb, len(s.readings))
+	s.forgetReadings()
+	if u.round(now); s.ifb != 0 || len(s.readings()) != 0 {
+		t.Errorf("a device that is gone: %d, %d classes", s.ifb, len(s.readings()))
 	}
 	if _, err := u.reconciler.Reconcile(); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(control.Tick)
 	s.receiver.Wake(now)
-	if u.round(now); s.ifb == 0 || s.ifb == before || len(s.readings) != 2 {
-		t.Errorf("device %d, was %d; %d classes", s.ifb, before, len(s.readings))
+	if u.round(now); s.ifb == 0 || s.ifb == before || len(s.readings()) != 2 {
+		t.Errorf("device %d, was %d; %d classes", s.ifb, before, len(s.readings()))
 	}
 }
 
@@ -333,7 +333,7 @@ func TestArrivalsOfDevicesThatAreGoneAreForgotten(t *testing.T) {
 	})
 	old := s.ifb
 	s.ifb = 1 << 20 // as if it were another device's by now
-	s.ids = s.ids[:0]
+	s.rows = s.rows[:0]
 	u.prune()
 	s.forgetDevice()
 	u.refresh()
@@ -355,8 +355,8 @@ func TestLinksAndContractsAreTakenUp(t *testing.T) {
 	}
 	u.reconciler.Set([]scheduling.Link{{Device: "up0", RateBytesPerSecond: 16 * mbit, Headroom: 0.05}, {Device: "up9", RateBytesPerSecond: mbit, Headroom: 0.05}}, nil)
 	u.Refresh()
-	if len(u.links) != 2 || u.links[0] == first || len(u.links[0].ids) != 1 || u.linkRate() != 17*mbit {
-		t.Errorf("%d links of %v bytes per second, the first has %d classes", len(u.links), u.linkRate(), len(u.links[0].ids))
+	if len(u.links) != 2 || u.links[0] == first || len(u.links[0].rows) != 1 || u.linkRate() != 17*mbit {
+		t.Errorf("%d links of %v bytes per second, the first has %d classes", len(u.links), u.linkRate(), len(u.links[0].rows))
 	}
 	u.reconciler.Set(nil, nil)
 	u.Refresh()

@@ -18,12 +18,24 @@ type linkState struct {
 	scheduling.Link
 	ifb      int
 	receiver *control.Receiver
-	ids      []uint32 // of its ingress classes
-	readings map[uint32]control.Reading
-	active   []uint32   // classes that have moved since they were last read
-	classes  []tc.Class // all of them, when they were last read together
+	rows     []row                  // of its ingress classes
+	at       map[uint32]int         // in rows, by class
+	listed   []int                  // in rows, of each of the arrivals listed last; -1 for what is another link's
+	active   []int                  // in rows, of classes that have moved since they were last read
+	moved    []control.ClassReading // of them, and of those that are not there
+	classes  []tc.Class             // all of them, when they were last read together
 	polled   time.Time
 	arrived  uint64 // bytes, when it was last polled
+}
+
+// row is what was last read of a class.
+type row struct {
+	id      uint32
+	counted uint32 // what the classifier calls it
+	arrived uint64 // as of now; what is in reading is as of the last reading of the queue
+	known   bool   // reading is one: the class is there
+	listed  bool   // the class is among those that were listed just now
+	reading control.Reading
 }
 
 // refresh is Refresh with the lock held.
@@ -49,24 +61,36 @@ func (l *Loop) refresh() {
 		s := old[link.Device]
 		if s == nil || s.Link != link {
 			s = &linkState{
-				Link: link, readings: map[uint32]control.Reading{},
-				receiver: control.NewReceiver(l.config.Variant, link.Limit(), link.DropThreshold()),
+				Link: link, receiver: control.NewReceiver(l.config.Variant, link.Limit(), link.DropThreshold()),
 			}
 		}
-		s.forgetDevice() // it may have been made anew
 		s.receiver.SetClasses(classes)
-		s.ids = s.ids[:0]
-		for id := range classes {
-			s.ids = append(s.ids, id)
-		}
+		s.setClasses(classes)
 		l.links = append(l.links, s)
+	}
+}
+
+// setClasses begins anew with so many classes: the device may have been made anew, too.
+func (s *linkState) setClasses(classes map[uint32]control.ClassConfig) {
+	s.ifb, s.rows, s.at, s.listed = 0, make([]row, 0, len(classes)), make(map[uint32]int, len(classes)), s.listed[:0]
+	for id := range classes {
+		s.at[counted(id)] = len(s.rows)
+		s.rows = append(s.rows, row{id: id, counted: counted(id)})
 	}
 }
 
 // forgetDevice has the link's IFB device looked up again.
 func (s *linkState) forgetDevice() {
 	s.ifb = 0
-	clear(s.readings)
+	s.forgetReadings()
+}
+
+// forgetReadings has every class read again.
+func (s *linkState) forgetReadings() {
+	for i := range s.rows {
+		r := &s.rows[i]
+		*r = row{id: r.id, counted: r.counted}
+	}
 }
 
 // linkRate returns the rate of the node's links together, in bytes per second.
@@ -86,14 +110,13 @@ func (l *Loop) wakes(now time.Time, s *linkState) bool {
 		return false
 	}
 	s.polled = now
-	clear(l.arrivals)
-	if err := l.programs.Arrivals(l.arrivals); err != nil {
+	if err := l.readArrivals(); err != nil {
 		l.logger.Debug("cannot read arrivals", "device", s.Device, "err", err)
 		return false
 	}
 	var arrived uint64
-	for class, a := range l.arrivals {
-		if class.Link == s.ifb {
+	for i := range l.arrivals {
+		if a := &l.arrivals[i]; a.Link == s.ifb {
 			arrived += a.Bytes
 		}
 	}
@@ -102,9 +125,14 @@ func (l *Loop) wakes(now time.Time, s *linkState) bool {
 	if float64(more) <= elapsed.Seconds()*float64(s.Limit())/2 {
 		return false
 	}
-	clear(s.readings)
+	s.forgetReadings()
 	s.receiver.Wake(now)
 	return true
+}
+
+func (l *Loop) readArrivals() (err error) {
+	l.arrivals, err = l.programs.Arrivals(l.arrivals[:0])
+	return err
 }
 
 // find looks the link's IFB device up.
@@ -126,25 +154,44 @@ func (l *Loop) read(s *linkState) error {
 		return err
 	}
 	// Arrivals first: what comes between the two readings must not look lost.
-	clear(l.arrivals)
-	if err := l.programs.Arrivals(l.arrivals); err != nil {
+	if err := l.readArrivals(); err != nil {
 		return err
 	}
+	s.arrive(l.arrivals)
 	active := s.active[:0]
-	for _, id := range s.ids {
-		r, known := s.readings[id]
-		arrived := l.arrivals[classify.Class{Link: s.ifb, ID: counted(id)}].Bytes
-		if !known || arrived != r.Arrived || r.Waiting > 0 { // nothing else can have moved
-			active = append(active, id)
+	for i := range s.rows {
+		if r := &s.rows[i]; !r.known || r.arrived != r.reading.Arrived || r.reading.Waiting > 0 { // nothing else can have moved
+			r.reading.Arrived = r.arrived
+			active = append(active, i)
 		}
-		r.Arrived = arrived
-		s.readings[id] = r
 	}
 	s.active = active
-	if single(len(active), len(s.ids)) {
+	if single(len(active), len(s.rows)) {
 		return l.readEach(s)
 	}
 	return l.readAll(s)
+}
+
+// arrive takes what has arrived into the rows.
+func (s *linkState) arrive(arrivals []classify.ClassArrival) {
+	for len(s.listed) < len(arrivals) {
+		s.listed = append(s.listed, -1)
+	}
+	for i := range arrivals {
+		a := &arrivals[i]
+		if a.Link != s.ifb {
+			continue
+		}
+		at := s.listed[i] // the order seldom changes
+		if at < 0 || s.rows[at].counted != a.ID {
+			var known bool
+			if at, known = s.at[a.ID]; !known {
+				continue
+			}
+			s.listed[i] = at
+		}
+		s.rows[at].arrived = a.Bytes
+	}
 }
 
 // counted returns what the classifier calls a class: 0 for what it does not know.
@@ -160,93 +207,94 @@ func counted(class uint32) uint32 {
 // with thousands a list takes longer yet.
 func single(active, all int) bool { return active <= max(8, all/5) }
 
-func (s *linkState) put(k *tc.Class) {
-	r := s.readings[uint32(k.Handle)]
-	r.Left, r.Waiting = k.Stats.Bytes, uint64(k.Stats.Backlog)
-	s.readings[uint32(k.Handle)] = r
-}
-
-// readEach reads the queues of the classes that are in use. One that is not there has no
-// reading: what was for it goes to the default class, and nothing can be told of its losses.
-func (l *Loop) readEach(s *linkState) error {
-	for _, id := range s.active {
-		k, err := l.conn.Class(s.ifb, tc.Handle(id))
-		if errors.Is(err, unix.ENOENT) {
-			delete(s.readings, id)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		s.put(&k)
-		if id == scheduling.DefaultClass {
-			lower, err := l.conn.Class(s.ifb, lowerEffort)
-			if err == nil {
-				s.putLower(&lower)
-			} else if !errors.Is(err, unix.ENOENT) {
-				return err
-			}
-		}
-	}
-	return s.someThere()
+func (r *row) put(k *tc.Class) {
+	r.reading.Left, r.reading.Waiting = k.Stats.Bytes, uint64(k.Stats.Backlog)
 }
 
 // lowerEffort waits apart and arrives as what belongs to no contract: both queues have one reading.
 const lowerEffort = tc.Handle(classify.LowerEffort)
 
 // putLower adds what waits as lower effort to the reading of the default class.
-func (s *linkState) putLower(k *tc.Class) {
-	r := s.readings[scheduling.DefaultClass]
-	r.Left += k.Stats.Bytes
-	r.Waiting += uint64(k.Stats.Backlog)
-	s.readings[scheduling.DefaultClass] = r
+func (r *row) putLower(k *tc.Class) {
+	r.reading.Left += k.Stats.Bytes
+	r.reading.Waiting += uint64(k.Stats.Backlog)
 }
 
-// someThere fails if the device has none of the classes: it is another one by now.
-func (s *linkState) someThere() error {
-	if len(s.readings) == 0 {
-		return fmt.Errorf("none of %d classes are there", len(s.ids))
+// tell puts a row among those that the receiver is told of.
+func (s *linkState) tell(r *row) {
+	if !r.known {
+		r.reading = control.Reading{}
 	}
-	return nil
+	s.moved = append(s.moved, control.ClassReading{ID: r.id, Reading: r.reading, Absent: !r.known})
 }
 
-// readAll reads the queues of all classes.
-func (l *Loop) readAll(s *linkState) (err error) {
-	if s.classes, err = l.conn.Classes(s.ifb, s.classes[:0]); err != nil {
-		return err
-	}
-	found := 0
-	var lower *tc.Class
-	for i := range s.classes {
-		k := &s.classes[i]
-		if _, ours := s.readings[uint32(k.Handle)]; ours {
-			s.put(k)
-			found++
+// readEach reads the queues of the classes that are in use. One that is not there has no
+// reading: what was for it goes to the default class, and nothing can be told of its losses.
+func (l *Loop) readEach(s *linkState) error {
+	s.moved = s.moved[:0]
+	for _, i := range s.active {
+		r := &s.rows[i]
+		k, err := l.conn.Class(s.ifb, tc.Handle(r.id))
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
 		}
-		if k.Handle == lowerEffort {
-			lower = k
+		if r.known = err == nil; r.known {
+			r.put(&k)
 		}
-	}
-	if found < len(s.readings) {
-		s.forgetAbsent()
-	}
-	if _, there := s.readings[scheduling.DefaultClass]; there && lower != nil {
-		s.putLower(lower)
+		if r.known && r.id == scheduling.DefaultClass {
+			lower, err := l.conn.Class(s.ifb, lowerEffort)
+			if err == nil {
+				r.putLower(&lower)
+			} else if !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+		s.tell(r)
 	}
 	return s.someThere()
 }
 
-// forgetAbsent forgets the readings of classes that were not among those read last.
-func (s *linkState) forgetAbsent() {
-	there := make(map[uint32]bool, len(s.classes))
-	for i := range s.classes {
-		there[uint32(s.classes[i].Handle)] = true
-	}
-	for id := range s.readings {
-		if !there[id] {
-			delete(s.readings, id)
+// someThere fails if the device has none of the classes: it is another one by now.
+func (s *linkState) someThere() error {
+	for i := range s.rows {
+		if s.rows[i].known {
+			return nil
 		}
 	}
+	return fmt.Errorf("none of %d classes are there", len(s.rows))
+}
+
+// readAll reads the queues of all classes.
+func (l *Loop) readAll(s *linkState) (err error) {
+	s.moved = s.moved[:0]
+	if s.classes, err = l.conn.Classes(s.ifb, s.classes[:0]); err != nil {
+		return err
+	}
+	var lower *tc.Class
+	for i := range s.classes {
+		k := &s.classes[i]
+		if k.Handle == lowerEffort {
+			lower = k
+		} else if at, ours := s.at[counted(uint32(k.Handle))]; ours {
+			s.rows[at].put(k)
+			s.rows[at].listed = true
+		}
+	}
+	if at, ours := s.at[counted(scheduling.DefaultClass)]; ours && s.rows[at].listed && lower != nil {
+		s.rows[at].putLower(lower)
+	}
+	for i := range s.rows {
+		r := &s.rows[i]
+		gone := r.known && !r.listed
+		r.known, r.listed = r.listed, false
+		if gone {
+			s.tell(r)
+		}
+	}
+	for _, i := range s.active {
+		s.tell(&s.rows[i])
+	}
+	return s.someThere()
 }
 
 // prune forgets arrivals of classes and devices that are gone, once there are any.
@@ -256,15 +304,15 @@ func (l *Loop) prune() {
 		if s.ifb == 0 {
 			return
 		}
-		classes += len(s.ids)
+		classes += len(s.rows)
 	}
 	if len(l.arrivals) <= classes {
 		return
 	}
 	known := make(map[classify.Class]bool, classes)
 	for _, s := range l.links {
-		for _, id := range s.ids {
-			known[classify.Class{Link: s.ifb, ID: counted(id)}] = true
+		for i := range s.rows {
+			known[classify.Class{Link: s.ifb, ID: s.rows[i].counted}] = true
 		}
 	}
 	if err := l.programs.Prune(func(c classify.Class) bool { return known[c] }); err != nil {

@@ -91,7 +91,7 @@ func (l *Loop) round(now time.Time) (quiet bool) {
 			l.logger.Debug("cannot read queues", "device", s.Device, "err", err)
 			continue
 		}
-		congested := s.receiver.Sample(now, s.readings)
+		congested := s.receiver.Sample(now, s.moved)
 		if s.receiver.Busy(now) && l.sources.Due(now) {
 			if err := l.readSources(now); err != nil {
 				l.logger.Warn("cannot read sources", "err", err)

@@ -135,7 +135,7 @@ func (n *network) tick() {
 
 // decide is what the receiver's loop does in a tick.
 func (n *network) decide() {
-	congested := n.receiver.Sample(n.now, n.readings)
+	congested := n.receiver.Sample(n.now, readingsOf(n.receiver, n.readings))
 	if n.receiver.Busy(n.now) && n.sources.Due(n.now) {
 		n.sources.Begin(n.now)
 		for i, g := range n.guests {

@@ -94,7 +94,7 @@ func TestDecisionsKeepTheirPromisesWhateverComes(t *testing.T) {
 				v.Left += uint64(left[i] * mbit * Tick.Seconds())
 				readings[uint32(i)] = v
 			}
-			for _, c := range r.Sample(now, readings) {
+			for _, c := range r.Sample(now, readingsOf(r, readings)) {
 				checkDecision(t, seed, tick, variant, &c, last, now)
 			}
 			if t.Failed() {
@@ -152,7 +152,7 @@ func TestDecisionsDoNotDependOnTheScale(t *testing.T) {
 				v.Left += uint64(math.Round(left[i]) * 1250 * scale)
 				readings[id] = v
 			}
-			for _, c := range r.Sample(now, readings) {
+			for _, c := range r.Sample(now, readingsOf(r, readings)) {
 				out = append(out, fmt.Sprintf("tick %d: class %d renewal %v rate %.3f", tick, c.Class, c.Renewal, c.Rate/mbit/scale))
 			}
 		}

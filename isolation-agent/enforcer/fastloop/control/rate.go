@@ -8,7 +8,7 @@ import "time"
 // before, as far as they bought it, and all of that while nobody knows what they want.
 func (r *Receiver) rate(now time.Time, w *window) float64 {
 	var others float64
-	for _, o := range r.list {
+	for _, o := range r.awake {
 		if o != w {
 			others += o.keeps(now, w)
 		}
@@ -43,7 +43,7 @@ func (w *window) keeps(now time.Time, congested *window) float64 {
 // harms tells whether, while a class loses something, another gets less than it is known to
 // want of what it bought.
 func (r *Receiver) harms(now time.Time, w *window) bool {
-	for _, o := range r.list {
+	for _, o := range r.awake {
 		if o == w || now.Sub(o.usedAt) >= pause || !o.knows(now) {
 			continue
 		}

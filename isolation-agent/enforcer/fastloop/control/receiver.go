@@ -86,7 +86,9 @@ type Receiver struct {
 	limit     float64 // LIM_IN, bytes per second
 	threshold float64 // D, bytes per second
 	classes   map[uint32]*window
-	list      []*window // of classes: what every tick does for each is quicker without a map
+	awake     []*window // of classes: those that do not rest
+	learnt    int       // how often demand was learnt
+	learntAt  time.Time
 	lastTick  time.Time
 	// awakeUntil: the link had room and is busy now, as far as is known without a window.
 	awakeUntil time.Time
@@ -114,26 +116,28 @@ func (r *Receiver) SetClasses(classes map[uint32]ClassConfig) {
 			w.config = config
 			continue
 		}
-		r.classes[id] = &window{id: id, config: config}
+		r.classes[id] = &window{id: id, config: config, absent: true}
 	}
-	r.list = r.list[:0]
-	for _, w := range r.classes {
-		r.list = append(r.list, w)
-	}
+	r.wakeAll()
 }
 
 // Wake says that the link had room until now and was not sampled: nothing was lost,
 // and the time that it was not looked at must not thin what is lost from now on.
 func (r *Receiver) Wake(now time.Time) {
 	r.awakeUntil, r.roomSince, r.leaving = now.Add(samples*Tick), time.Time{}, 0
-	for _, w := range r.list {
-		w.n, w.sum, w.started = 0, sample{}, false
+	r.wakeAll()
+	for _, w := range r.awake {
+		w.forget()
 	}
 }
 
 // Sample takes in the readings of one tick and returns the classes whose senders
-// must get a notice now. now must carry a monotonic reading.
-func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congestion {
+// must get a notice now. It wants those of every class that may have moved since the last
+// tick; a class that is not among them has its last one. now must carry a monotonic reading.
+func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
+	for i := range moved {
+		r.take(&moved[i])
+	}
 	dt := now.Sub(r.lastTick).Seconds()
 	first := r.lastTick.IsZero()
 	r.lastTick = now
@@ -142,12 +146,8 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 	}
 	var total, arrived, arriving float64
 	r.leaving = 0
-	for _, w := range r.list {
-		if reading, ok := readings[w.id]; ok {
-			w.add(reading, dt)
-		} else { // it is not there: what it was is no news
-			w.n, w.sum, w.started = 0, sample{}, false
-		}
+	for _, w := range r.awake {
+		w.add(dt)
 		came, left, _ := w.mean(samples)
 		comes, leaves, _ := w.mean(samplesCongested)
 		if came > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
@@ -162,7 +162,7 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 	r.learn(now, arriving)
 	var out []Congestion
 	r.busyUntil = time.Time{}
-	for _, w := range r.list {
+	for _, w := range r.awake {
 		if c, congested := r.judge(now, w, total); congested {
 			out = append(out, c)
 		}
@@ -171,6 +171,7 @@ func (r *Receiver) Sample(now time.Time, readings map[uint32]Reading) []Congesti
 			r.busyUntil = later(r.busyUntil, w.advisedAt.Add(adviceEnds))
 		}
 	}
+	r.rest(now)
 	return out
 }
 
@@ -189,7 +190,7 @@ func (r *Receiver) crowd(now time.Time, arrived float64) {
 	if arrived < short*r.wire() {
 		return
 	}
-	for _, w := range r.list {
+	for _, w := range r.awake {
 		came, _, _ := w.mean(samples)
 		if w.advised > 0 && now.Sub(w.heldAt) >= obeyed && came > float64(w.config.GuaranteeBytesPerSecond) {
 			w.crowdsAt = now
@@ -205,7 +206,9 @@ func (r *Receiver) learn(now time.Time, arriving float64) {
 	case r.roomSince.IsZero():
 		r.roomSince = now
 	case now.Sub(r.roomSince) >= demandKnown:
-		for _, w := range r.list {
+		r.learnt++
+		r.learntAt = now
+		for _, w := range r.awake {
 			_, left, _ := w.mean(samples)
 			w.demand, w.demandAt = max(left, w.demand*demandFades), now
 		}

@@ -41,7 +41,7 @@ func (p *plant) run(ticks int, arriveA, arriveB, lostB float64) (out []Congestio
 		}
 		step(classA, arriveA, 0)
 		step(classB, arriveB, lostB)
-		for _, c := range p.r.Sample(p.now, p.readings) {
+		for _, c := range p.r.Sample(p.now, readingsOf(p.r, p.readings)) {
 			out, at = append(out, c), append(at, i)
 		}
 	}
@@ -249,7 +249,7 @@ func TestAClassWithoutAReadingCountsForNothing(t *testing.T) {
 	p.run(20, 71, 30, 6)
 	delete(p.readings, classB)
 	p.now = p.now.Add(Tick)
-	if got := p.r.Sample(p.now, p.readings); got != nil {
+	if got := p.r.Sample(p.now, readingsOf(p.r, p.readings)); got != nil {
 		t.Errorf("notified because of %+v", got)
 	}
 	if w := p.r.classes[classB]; w.n != 0 || w.started {

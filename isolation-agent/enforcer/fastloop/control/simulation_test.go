@@ -253,7 +253,7 @@ func TestManySendersOfManyTenantsAreNotifiedWithinBounds(t *testing.T) {
 			v.Left += uint64(95 * mbit / tenants * Tick.Seconds())
 			readings[id] = v
 		}
-		for _, c := range r.Sample(now, readings) {
+		for _, c := range r.Sample(now, readingsOf(r, readings)) {
 			if _, known := first[c.Class]; !known {
 				first[c.Class] = tick
 			}

@@ -17,6 +17,13 @@ func (r Reading) lost() uint64 {
 	return 0
 }
 
+// ClassReading is a reading of one class.
+type ClassReading struct {
+	ID uint32
+	Reading
+	Absent bool // the class is not there, and nothing is known of it
+}
+
 const countedAnew = 64 << 10 // bytes
 
 type sample struct {
@@ -28,8 +35,12 @@ type sample struct {
 type window struct {
 	id      uint32 // of its class
 	config  ClassConfig
-	last    Reading
-	ahead   uint64 // bytes that had left, by their count, before any of them were counted to arrive
+	reading Reading // as of now
+	absent  bool    // there is none
+	resting bool    // see Receiver.rest
+	learnt  int     // Receiver.learnt when it went to rest
+	last    Reading // as of the last sample
+	ahead   uint64  // bytes that had left, by their count, before any of them were counted to arrive
 	started bool
 	ring    [samples]sample
 	sum     sample // of the last n
@@ -62,7 +73,16 @@ func (w *window) filling(n int) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-func (w *window) add(r Reading, dt float64) {
+// forget drops the samples: what comes next is no news.
+func (w *window) forget() { w.n, w.sum, w.started = 0, sample{}, false }
+
+// add takes a sample of so many seconds until the present reading.
+func (w *window) add(dt float64) {
+	r := w.reading
+	if w.absent {
+		w.forget()
+		return
+	}
 	if !w.started {
 		w.last, w.started, w.ahead = r, true, 0
 		// A class outlives the enforcer, and its arrivals may be counted anew. What arrives between two
