@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"vigia/isolation-agent/enforcer/contract"
 	"vigia/isolation-agent/enforcer/scheduling"
 )
 
@@ -47,8 +48,8 @@ type Taken struct {
 type device struct {
 	at     time.Time // of the reading before of the root class
 	root   uint64
-	read   time.Time          // of the reading before of all classes; zero if it was not full since
-	usages map[string]reading // by contract, then
+	read   time.Time                  // of the reading before of all classes; zero if it was not full since
+	usages map[contract.Owner]reading // then
 }
 
 type reading struct {
@@ -106,13 +107,12 @@ func (b *Book) Add(now time.Time, name string, received bool, usages []schedulin
 	defer b.mu.Unlock()
 	d := b.devices[name]
 	before, passed := d.usages, now.Sub(d.read)
-	d.read, d.usages = now, make(map[string]reading, len(usages))
-	var list []share
+	d.read, d.usages = now, make(map[contract.Owner]reading, len(usages))
+	list := make([]share, 0, len(usages))
 	for i := range usages {
 		u := &usages[i]
-		key := u.Owner.String()
-		d.usages[key] = reading{u.Bytes, u.Drops}
-		last, known := before[key]
+		d.usages[u.Owner] = reading{u.Bytes, u.Drops}
+		last, known := before[u.Owner]
 		if !known || u.Bytes < last.bytes {
 			continue
 		}

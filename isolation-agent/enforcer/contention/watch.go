@@ -23,6 +23,9 @@ type Watch struct {
 	conn    *tc.Conn
 	desired func() *scheduling.Desired
 	logger  *slog.Logger
+	seen    *scheduling.Desired // when it was last looked
+	tenants map[string]bool     // of its contracts
+	names   map[string]bool     // of the devices, in one look
 	classes []tc.Class
 	usages  []scheduling.Usage
 	failing bool
@@ -34,7 +37,7 @@ func NewWatch(netns string, desired func() *scheduling.Desired, logger *slog.Log
 	if err != nil {
 		return nil, fmt.Errorf("watch links: %w", err)
 	}
-	return &Watch{Book: NewBook(), conn: conn, desired: desired, logger: logger}, nil
+	return &Watch{Book: NewBook(), conn: conn, desired: desired, logger: logger, names: make(map[string]bool)}, nil
 }
 
 // Close closes the connection.
@@ -61,12 +64,15 @@ func (w *Watch) Run(ctx context.Context) {
 // Look reads every link once.
 func (w *Watch) Look(now time.Time) error {
 	desired := w.desired()
-	var errs []error
-	names, tenants := make(map[string]bool, 2*len(desired.Links)), make(map[string]bool)
-	list := desired.Contracts.All()
-	for i := range list {
-		tenants[list[i].Tenant] = true
+	if desired != w.seen {
+		w.seen, w.tenants = desired, make(map[string]bool)
+		list := desired.Contracts.All()
+		for i := range list {
+			w.tenants[list[i].Tenant] = true
+		}
 	}
+	var errs []error
+	clear(w.names)
 	for i := range desired.Links {
 		l := &desired.Links[i]
 		uplink, err := w.conn.LinkIndex(l.Device)
@@ -75,7 +81,7 @@ func (w *Watch) Look(now time.Time) error {
 			continue
 		}
 		ifb := scheduling.IFBName(uplink)
-		names[l.Device], names[ifb] = true, true
+		w.names[l.Device], w.names[ifb] = true, true
 		errs = append(errs, w.look(now, desired, l, l.Device, uplink, false))
 		index, err := w.conn.LinkIndex(ifb)
 		if err != nil {
@@ -84,7 +90,7 @@ func (w *Watch) Look(now time.Time) error {
 		}
 		errs = append(errs, w.look(now, desired, l, ifb, index, true))
 	}
-	w.Keep(names, tenants)
+	w.Keep(w.names, w.tenants)
 	return errors.Join(errs...)
 }
 
