@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -73,9 +75,9 @@ class Borrowed:
     window: float
     """the worst 100 ms but the neighbours' first, of the guarantee"""
     alone: float
-    """the share of its segments that it sends again without a neighbour"""
+    """the share of its segments that it sends again without a neighbour, once its flows have begun"""
     again: float
-    """that share beside the neighbour"""
+    """that share beside the neighbour, from the neighbour's beginning on"""
 
 
 def situations() -> Sequence[Situation]:
@@ -116,6 +118,30 @@ def _segments(namespace: str) -> tuple[int, int]:
     return netns.inside(namespace, read)
 
 
+class _Counter:
+    """Counts a namespace's segments from the moment on at which neighbours begin."""
+
+    def __init__(self, namespace: str, pool: ThreadPoolExecutor) -> None:
+        self._namespace, self._pool = namespace, pool
+        self._first: Future[tuple[int, int]] | None = None
+
+    def begin(self, start: float) -> None:
+        """Flows will begin at a moment of CLOCK_MONOTONIC, and neighbours after them: what TCP loses while
+        it finds out how fast it may send is not theirs."""
+        self._first = self._pool.submit(self._at, start + _ALONE)
+
+    def _at(self, moment: float) -> tuple[int, int]:
+        time.sleep(max(0.0, moment - time.monotonic()))
+        return _segments(self._namespace)
+
+    def share(self) -> float:
+        """Return the share that was sent again."""
+        assert self._first is not None  # noqa: S101 - for the type checker
+        pairs = zip(_segments(self._namespace), self._first.result(), strict=True)
+        sent, again = (after - before for after, before in pairs)
+        return again / max(sent, 1)
+
+
 def _shared(flow: TrafficFlow, other: TrafficFlow) -> bool:
     """Tell whether both use one link in the same direction."""
     return flow.source == other.source or flow.sink == other.sink
@@ -147,16 +173,14 @@ def borrow(
     """Let TCP borrow in each situation for so long. Raises VigiaError."""
     usual: dict[TrafficFlow, float] = {}
     plan = IsolationPlan(Mode.VIGIA, SHARES, link=_LINK, offload=setting.offload)
-    with OverlayTestbed(plan, enforcer, setting.switch) as bed:
+    with OverlayTestbed(plan, enforcer, setting.switch) as bed, ThreadPoolExecutor(1) as pool:
         guarantee = bed.guarantee("a") * _SEGMENT / _FRAME
 
         def run(*flows: TrafficFlow) -> tuple[Sequence[FlowOutcome], float]:
-            sender = bed.guest(flows[0].source, flows[0].tenant)
-            before = _segments(sender)
+            counter = _Counter(bed.guest(flows[0].source, flows[0].tenant), pool)
             ordered = [replace(f, congestion=setting.congestion) for f in flows]
-            outcomes = bed.run(ordered, _ALONE + seconds)
-            sent, again = (after - b for after, b in zip(_segments(sender), before, strict=True))
-            return outcomes, again / max(sent, 1)
+            outcomes = bed.run(ordered, _ALONE + seconds, counter.begin)
+            return outcomes, counter.share()
 
         for one in chosen:
             if one.borrower not in usual:
