@@ -231,4 +231,4 @@ LEGITIMATE: Sequence[Entry] = (
 CORPUS: Mapping[str, Entry] = {e.name: e for e in (*ATTACKS, *LEGITIMATE)}
 
 SHORT = ("one-port", "spoofed-source", "extension-chain", "dns")
-"""What the gate runs, on one switch."""
+"""What make test runs on Linux bridges; the first and the last on Open vSwitch, too."""
