@@ -104,6 +104,12 @@ def test_units_check_the_configuration_before_they_start_and_can_reload(unit: Pa
     assert "CapabilityBoundingSet" in has
 
 
+def test_a_service_that_does_not_take_sighup_at_once_says_when() -> None:
+    """Python takes its time to begin: a reload right after the start would end it."""
+    says = {unit.stem for unit in UNITS if settings(unit)["Type"] == "notify"}
+    assert says == {"isolation-agent", "vigia-compare", "vigia-identity"}
+
+
 def test_the_tree_has_what_the_guide_says(tree: Path) -> None:
     assert (tree / "usr/lib/systemd/system" / f"{PLUG}.service").exists()
     for program in ("vigia-probe", "vigia-exporter", "vigia-enforcer"):

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -298,6 +299,23 @@ def test_its_configuration_is_read_anew_on_sighup(kubernetes: Site) -> None:
         log = process.stderr.read().decode()
     assert "cannot reload, the old configuration stays in force" in log
     assert "configuration reloaded" in log
+
+
+def test_a_reload_does_not_end_it_once_it_is_ready(
+    kubernetes: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(DEADLINE)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with started(kubernetes) as process:
+            assert systemd.recv(64) == b"READY=1"
+            process.send_signal(signal.SIGHUP)
+            eventually(kubernetes.out.exists, "it asks")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert process.stderr is not None
+            assert "configuration reloaded" in process.stderr.read().decode()
 
 
 HANGS = """

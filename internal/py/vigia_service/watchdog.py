@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from vigia_service import systemd
 from vigia_service.server import Server
 
 __all__ = ["PATIENCE", "Watchdog", "web_server_hung"]
@@ -68,20 +67,7 @@ class Watchdog:
 
     def _set_timer(self) -> None:
         faulthandler.dump_traceback_later(self._patience, exit=True, file=_STDERR)
-        _tell_systemd()
-
-
-def _tell_systemd() -> None:
-    """Tell systemd's watchdog that the process works, if systemd started it with one: sd_notify(3)."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address or os.environ.get("WATCHDOG_PID") != str(os.getpid()):
-        return
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as s:
-            s.setblocking(False)
-            s.sendto(b"WATCHDOG=1", "\0" + address[1:] if address.startswith("@") else address)
-    except OSError as e:
-        _log.warning("cannot tell systemd's watchdog that the process works", extra={"err": str(e)})
+        systemd.works()
 
 
 def web_server_hung(server: Server) -> str:

@@ -25,6 +25,7 @@ from vigia_identity.guarantees.last_words import LastWords
 from vigia_identity.guarantees.notices import Notices
 from vigia_identity.guarantees.telling import Telling
 from vigia_identity.probing.prober import Prober
+from vigia_service import systemd
 from vigia_service.errors import ServiceError
 from vigia_service.reload import Reloader
 from vigia_service.watchdog import Watchdog
@@ -339,6 +340,7 @@ def run(path: Path) -> int:
     looker.telling = Telling(looker.guarantees, lambda: looker.config.timeout, lambda: signals.put(CHANGED))
     looker.telling.start()
     prober.start()
+    systemd.ready()
     try:
         with Watchdog(looker.hung):
             return _look(looker, reloader, signals)

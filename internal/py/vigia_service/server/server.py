@@ -17,6 +17,7 @@ from typing import Any
 
 import h11
 
+from vigia_service import systemd
 from vigia_service.server.connection import Connection, Exchange
 from vigia_service.server.limits import Limits, Reserved
 from vigia_service.server.listener import address_of
@@ -50,7 +51,8 @@ class Server:
 
         ``tls`` is asked at every connection, so that a reload can replace certificates.
         ``signals`` are handled while the server runs, if that is in the main thread, by calling in the
-        event loop what must not block; SIGTERM and SIGINT stop the server.
+        event loop what must not block; SIGTERM and SIGINT stop the server. Then systemd is told that
+        the service is ready.
         """
         self.limits = limits or Limits()
         self.stopping = False
@@ -107,6 +109,8 @@ class Server:
                 listener.setblocking(False)
                 self.loop.add_reader(listener, self._accept, listener)
             self._ready.set()
+            if threading.current_thread() is threading.main_thread():
+                systemd.ready()
             await self._stop.wait()
             await self._end()
         finally:
