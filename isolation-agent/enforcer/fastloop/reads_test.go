@@ -5,8 +5,10 @@ import (
 	"maps"
 	"testing"
 
+	"vigia/internal/bpf/classify"
 	"vigia/internal/testutil"
 	"vigia/isolation-agent/enforcer/fastloop/control"
+	"vigia/isolation-agent/enforcer/scheduling"
 )
 
 // readings returns what was last read of the classes that are there.
@@ -76,5 +78,43 @@ func BenchmarkReads(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+// TestArrivalsFindTheirClassWhateverTheirOrder lists them as the kernel may: other links' among
+// them, a class that nobody knows, and in another order once classes have come and gone.
+func TestArrivalsFindTheirClassWhateverTheirOrder(t *testing.T) {
+	s := &linkState{}
+	s.setClasses(map[uint32]control.ClassConfig{scheduling.DefaultClass: {}, 11: {}, 12: {}, 13: {}})
+	s.ifb = 7
+	of := func(link int, class uint32, bytes uint64) classify.ClassArrival {
+		return classify.ClassArrival{Class: classify.Class{Link: link, ID: class}, Arrival: classify.Arrival{Bytes: bytes}}
+	}
+	arrived := func() map[uint32]uint64 {
+		out := map[uint32]uint64{}
+		for i := range s.rows {
+			out[s.rows[i].id] = s.rows[i].arrived
+		}
+		return out
+	}
+	for i, tc := range []struct {
+		list []classify.ClassArrival
+		want map[uint32]uint64
+	}{
+		{nil, map[uint32]uint64{scheduling.DefaultClass: 0, 11: 0, 12: 0, 13: 0}},
+		{[]classify.ClassArrival{of(7, 11, 1), of(8, 12, 99), of(7, 12, 2)}, map[uint32]uint64{scheduling.DefaultClass: 0, 11: 1, 12: 2, 13: 0}},
+		{[]classify.ClassArrival{of(7, 11, 3), of(8, 12, 99), of(7, 12, 4)}, map[uint32]uint64{scheduling.DefaultClass: 0, 11: 3, 12: 4, 13: 0}},
+		{[]classify.ClassArrival{of(7, 12, 5), of(7, 77, 99), of(7, 0, 6), of(7, 13, 7), of(8, 11, 99), of(7, 11, 8)}, map[uint32]uint64{scheduling.DefaultClass: 6, 11: 8, 12: 5, 13: 7}},
+		{[]classify.ClassArrival{of(7, 13, 9)}, map[uint32]uint64{scheduling.DefaultClass: 6, 11: 8, 12: 5, 13: 9}},
+	} {
+		if s.arrive(tc.list); !maps.Equal(arrived(), tc.want) {
+			t.Errorf("list %d: %v, want %v", i, arrived(), tc.want)
+		}
+	}
+	s.setClasses(map[uint32]control.ClassConfig{scheduling.DefaultClass: {}, 13: {}})
+	s.ifb = 7
+	s.arrive([]classify.ClassArrival{of(7, 11, 10), of(7, 13, 11)})
+	if want := map[uint32]uint64{scheduling.DefaultClass: 0, 13: 11}; !maps.Equal(arrived(), want) {
+		t.Errorf("with fewer classes: %v, want %v", arrived(), want)
 	}
 }
