@@ -53,7 +53,7 @@ type Config struct {
 // Events are called when something happens, for metrics. Every function must be quick.
 type Events struct {
 	Notice   func(notice.Kind, notice.Outcome)
-	Lateness func(time.Duration)                  // of a tick
+	Lateness func(time.Duration)                  // of a tick, told within a second
 	Detected func(time.Duration)                  // first sign of congestion to the notice
 	Applied  func(time.Duration)                  // notice received to limit in the kernel
 	Round    func(time.Duration)                  // notice sent to its acknowledgement

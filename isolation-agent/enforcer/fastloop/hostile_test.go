@@ -146,8 +146,8 @@ func lateness(b *testing.B, attacks bool) (late time.Duration, sent int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	all := make([]time.Duration, 0, latenessTicks)
+	l.links[0].receiver.Wake(time.Now().Add(time.Hour)) // the link is never idle
 	l.events.Lateness = func(d time.Duration) {
-		l.links[0].receiver.Wake(time.Now()) // the link is never idle
 		if all = append(all, d); len(all) == latenessTicks {
 			cancel()
 		}

@@ -40,14 +40,19 @@ func (l *Loop) tick(ctx context.Context) error {
 		origin, started := monotonic(), time.Now()
 		next := origin + control.Tick
 		var swept time.Time
+		late := make([]time.Duration, 0, housekeeping/control.Tick+1) // of ticks that are not told of yet: all at once costs less
 		for ctx.Err() == nil {
 			sleepUntil(next)
 			now := time.Now()
-			l.events.Lateness(origin + now.Sub(started) - next)
+			late = append(late, origin+now.Sub(started)-next)
 			quiet := l.round(now)
-			if now.Sub(swept) >= housekeeping {
+			if now.Sub(swept) >= housekeeping || len(late) == cap(late) {
 				swept = now
 				l.housekeep(now)
+				for _, d := range late {
+					l.events.Lateness(d)
+				}
+				late = late[:0]
 			}
 			next += control.Tick
 			if quiet { // nothing moves that would have to be looked at sooner

@@ -69,7 +69,7 @@ func (d *demand) count(now time.Time, bytes uint64, most float64) {
 // Measure counts what the limits are offered, when it is time to: read returns the bytes so
 // far. It returns the limits that this changed.
 func (s *Sender) Measure(now time.Time, read func(LimitKey) (bytes uint64, ok bool)) []*Limit {
-	if now.Sub(s.measuredAt) < demandWindow {
+	if len(s.demands) == 0 || now.Sub(s.measuredAt) < demandWindow {
 		return nil
 	}
 	s.measuredAt = now
