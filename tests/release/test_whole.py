@@ -263,7 +263,7 @@ def test_a_site_runs_from_its_package_and_goes_without_a_trace(machine: Node) ->
         assert VERSION in machine.run(f"{program} --version")
     examples = "/usr/share/doc/vigia-site/examples"
     machine.run(f"cp {examples}/compare.yaml /etc/vigia/compare.yaml; chgrp vigia /etc/vigia/compare.yaml")
-    machine.run("systemctl enable --now vigia-compare")
+    machine.run("systemctl enable --now vigia-compare; systemctl reload vigia-compare")
     running = [*machine.entering, "vigia-compare", "--config", "/etc/vigia/compare.yaml", "healthcheck"]
 
     def answers() -> bool:
