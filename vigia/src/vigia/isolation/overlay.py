@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
@@ -22,7 +25,14 @@ __all__ = ["OverlaySwitch", "OverlayTestbed"]
 
 _MTU = 1600  # of the underlay: room for a guest's 1500 bytes in VXLAN
 _FIRST_NETWORK = 100
+_OPENS = 10.0  # seconds at most until the switch has sent a frame
 _PRIORITY = -10  # of the thread that forwards for all tenants: clouds give it a core of its own
+
+
+def _asks(address: str) -> None:
+    """Have the kernel ask for an address of the underlay."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, suppress(OSError):
+        sock.sendto(b"", (address, 9))
 
 
 class OverlaySwitch(Enum):
@@ -129,8 +139,21 @@ class OverlayTestbed(IsolationTestbed):
                 port = f"t-{tenant}" if other == host else f"x{other}-{tenant}"
                 vlan = str(self.network(tenant))
                 openvswitch.control(folder, pid, "fdb/add", "br-int", port, vlan, self.mac(other, tenant))
+        self._send_first(host, pid)
         buffers.raise_all(pid)
         os.setpriority(os.PRIO_PROCESS, pid, _PRIORITY)
+
+    def _send_first(self, host: int, pid: int) -> None:
+        """Have the switch send a frame: with the first it opens the socket that it sends all through.
+
+        As it opens it, its buffer holds less than the queue of the uplink, and frames are lost before they
+        wait there.
+        """
+        there = len(buffers.read_all(pid))
+        deadline = time.monotonic() + _OPENS
+        while len(buffers.read_all(pid)) == there and time.monotonic() < deadline:
+            netns.inside(self.node(host), lambda: _asks(self.tunnel(host % self.plan.hosts + 1)))
+            time.sleep(0.02)
 
     def _database(self, host: int, mac: str) -> list[str]:
         """Return the bridges, the guests' ports with their identity, and a tunnel to each other node."""
