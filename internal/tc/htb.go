@@ -77,6 +77,10 @@ func burstTicks(burst uint32, rate uint64) uint32 {
 	return uint32(min(ns>>schedTickShift, math.MaxUint32))
 }
 
+// KeptBurst returns the bytes that Burst is read back as: the kernel keeps it as the time that it takes at Rate, in ticks,
+// and no more of them than it has a number for.
+func (k *Class) KeptBurst() uint32 { return ticksBurst(burstTicks(k.Burst, k.Rate), k.Rate) }
+
 // ticksBurst is the reverse of burstTicks.
 func ticksBurst(ticks uint32, rate uint64) uint32 {
 	bytes := float64(ticks) * (1 << schedTickShift) * float64(rate) / nanosecondsPerS

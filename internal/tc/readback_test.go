@@ -94,8 +94,8 @@ func TestRandomClassesReadBackAsTheyWereWritten(t *testing.T) {
 	for _, got := range classes {
 		k := want[got.Handle]
 		// A burst is kept as time, in ticks of 64 ns, of 32 bits: slow classes lose some.
-		if ticks := burstTicks(k.Burst, k.Rate); got.Burst != ticksBurst(ticks, k.Rate) {
-			t.Errorf("%s: a burst of %d reads %d, as ticks it is %d", got.Handle, k.Burst, got.Burst, ticks)
+		if got.Burst != k.KeptBurst() {
+			t.Errorf("%s: a burst of %d reads %d, and should be kept as %d", got.Handle, k.Burst, got.Burst, k.KeptBurst())
 		}
 		got.Burst = k.Burst
 		if got != k {

@@ -195,6 +195,20 @@ func TestRatesBeyondThirtyTwoBitsAreKept(t *testing.T) {
 	}
 }
 
+// TestASmallGuaranteeBelowALargeCeilingIsNoDrift: a burst is kept as the time that it takes at the guarantee, and that is
+// longer than the kernel has a number for.
+func TestASmallGuaranteeBelowALargeCeilingIsNoDrift(t *testing.T) {
+	n := newNode(t)
+	for _, guarantee := range []uint64{1, 2, 5, 10, 100, 1000} {
+		small := contract.Contract{Owner: owner("small"), Send: bandwidth(guarantee, 95_000), Receive: bandwidth(guarantee, 95_000)}
+		n.Set([]Link{{Device: "up0", RateBytesPerSecond: 100_000 * mbit, Headroom: 0.05}}, set(t, small))
+		n.look()
+		if drift := n.look(); drift != nil {
+			t.Errorf("with %d Mbit/s: drift %q", guarantee, drift)
+		}
+	}
+}
+
 // TestAHundredTenantsFitAndGo: many contracts are made, found again, and removed.
 func TestAHundredTenantsFitAndGo(t *testing.T) {
 	n := newNode(t)

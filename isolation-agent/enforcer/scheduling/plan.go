@@ -93,12 +93,10 @@ func newLeaf(c tc.Class, bytes uint64) leaf {
 	return leaf{c, tc.Qdisc{Link: c.Link, Handle: tc.MakeHandle(c.Handle.Minor(), 0), Parent: c.Handle, Kind: "bfifo", Limit: limit}}
 }
 
-// same reports whether a class is as wanted. The kernel keeps bursts in ticks of
-// 64 ns, so that they come back slightly off, and an inner class's quantum as it was
-// before the class had others below it: HTB uses those of leaves alone.
+// same reports whether a class is as wanted. The kernel keeps an inner class's quantum as it was before the class had
+// others below it: HTB uses those of leaves alone.
 func same(want, got *tc.Class, inner bool) bool {
-	off := max(want.Burst, got.Burst) - min(want.Burst, got.Burst)
 	parent := want.Parent == got.Parent || (want.Parent.Minor() == 0 && got.Parent == tc.Root)
 	quantum := inner || want.Quantum == got.Quantum
-	return parent && want.Rate == got.Rate && want.Ceil == got.Ceil && quantum && off <= want.Burst/8+uint32(want.Rate>>23)+64
+	return parent && want.Rate == got.Rate && want.Ceil == got.Ceil && quantum && want.KeptBurst() == got.Burst
 }

@@ -61,7 +61,7 @@ const (
 	tcpQueue      = 6 * 64 << 10 // bytes
 	tcpTime       = 16 * time.Millisecond
 	queueTime     = 2 * time.Millisecond
-	burstTime     = 4 * time.Millisecond
+	burstTime     = 10 * time.Millisecond // what a switch on a shared processor may be away, and then catches up with
 	minBurst      = 16 << 10
 	maxQuantum    = 60_000
 	defaultsShare = 100 // the default class is guaranteed this part of the link
