@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from portkit import free_port
 
-from vigia.isolation.traffic import TrafficOrder, _connecting, receive, send
+from vigia.isolation.traffic import TrafficOrder, _connecting, _listening, receive, send
 
 LATE = 0.5
 
@@ -87,6 +88,39 @@ def test_connections_that_are_only_begun_are_counted_by_frames() -> None:
         return arrived > 0
 
     attempts(0, whole, "syn", 0.0, "127.77.0.1", rate=74e3)
+
+
+def test_segments_of_others_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw socket gets all of them until it is bound: those that came until then are left out."""
+    one = replace(order("receive", "syn"), address="127.77.0.3")
+
+    class Slow(socket.socket):
+        def bind(self, address: tuple[str, int]) -> None:
+            for _ in range(20):
+                with socket.socket() as refused, suppress(ConnectionRefusedError):
+                    refused.connect(("127.77.0.4", 9))
+            super().bind(address)
+
+    monkeypatch.setattr(socket, "socket", Slow)
+    with _listening(one) as server, pytest.raises(BlockingIOError):
+        server.recv(2048)
+
+
+def test_connections_that_are_only_begun_come_from_one_port_after_the_other() -> None:
+    """So that each is a flow of its own to a switch, and to what counts new flows."""
+    one = replace(order("send", "syn", rate=74e3), address="127.77.0.2")
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:
+        raw.bind((one.address, 0))
+        raw.settimeout(30)
+        sender = threading.Thread(target=send, args=(one,))
+        sender.start()
+        ports: list[int] = []
+        while len(ports) < 100:
+            port, to = struct.unpack_from("!HH", raw.recv(2048), 20)
+            if to == one.port:  # before it is bound, a raw socket gets those of others, too
+                ports.append(port)
+        sender.join(30)
+    assert ports == [*range(ports[0], ports[0] + 100)]
 
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()

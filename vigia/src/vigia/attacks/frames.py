@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vigia.isolation.segments import checksum
+
 __all__ = [
     "MARK",
     "Maker",
@@ -89,13 +91,6 @@ def _frame(  # noqa: PLR0913 - a header
     return raw.ljust(_MINIMUM - MARK, b"\0")
 
 
-def _checksum(data: bytes) -> int:
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
 def _ip4(  # noqa: PLR0913 - a header
     source: str, to: str, proto: int, body: bytes, fragment: int = 0, identity: int = 0
 ) -> bytes:
@@ -113,7 +108,7 @@ def _ip4(  # noqa: PLR0913 - a header
         ipaddress.IPv4Address(source).packed,
         ipaddress.IPv4Address(to).packed,
     )
-    return head[:10] + struct.pack("!H", _checksum(head)) + head[12:] + body
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
 
 
 def _ip6(source: ipaddress.IPv6Address, to: ipaddress.IPv6Address, proto: int, body: bytes) -> bytes:

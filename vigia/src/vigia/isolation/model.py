@@ -53,7 +53,7 @@ class TrafficFlow:
     source: int
     sink: int
     protocol: str = "tcp"
-    """tcp, udp, or syn: TCP connections that are begun and given up at once"""
+    """tcp, udp, or syn: TCP connections that are begun, and go no further"""
     connections: int = 1
     rate: float = 0.0
     """bits per second of payload, syn: of frames; 0 = udp: twice the link; tcp: all that it gets"""

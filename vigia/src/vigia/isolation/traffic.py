@@ -7,6 +7,7 @@ and prints what it counted.
 
 from __future__ import annotations
 
+import itertools
 import json
 import selectors
 import signal
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 
 from vigia.flood.packets import unhindered
 from vigia.host import netns
+from vigia.isolation.segments import SYN, syn
 
 __all__ = ["BIN", "TrafficOrder", "main", "receive", "send"]
 
@@ -34,7 +36,8 @@ _SEGMENTS = 8  # datagrams to a system call
 _AGAIN = 0.02  # seconds until a refused connection is tried again
 _BURST = 0.02  # seconds; after a delay, no more than this is caught up with
 _SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
-_ETHERNET, _SYN = 14, 74  # bytes of the header, and of a frame with a SYN and Linux's options
+_ETHERNET, _IP = 14, 20  # bytes of their headers
+_PORTS = range(32768, 36864)  # from which connections are begun
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class TrafficOrder:
     """send or receive"""
     namespace: str
     protocol: str
-    """tcp, udp, or syn: TCP connections that are begun and given up at once"""
+    """tcp, udp, or syn: TCP connections that are begun, and go no further"""
     address: str
     """of the receiver"""
     port: int
@@ -119,7 +122,16 @@ def _listening(order: TrafficOrder) -> socket.socket:
     if order.protocol == "tcp":
         server.listen(order.connections)
     server.setblocking(False)
+    if order.protocol == "syn":
+        _forget(server)
     return server
+
+
+def _forget(server: socket.socket) -> None:
+    """Leave out what came to a raw socket before it had an address: all segments of the namespace did."""
+    with suppress(BlockingIOError):
+        while True:
+            server.recv(1)
 
 
 def _take(sock: socket.socket, buffer: bytearray) -> int:
@@ -131,11 +143,15 @@ def _take(sock: socket.socket, buffer: bytearray) -> int:
 
 def send(order: TrafficOrder) -> int:
     """Send from the start for the ordered time, and return the payload that was offered."""
-    time.sleep(max(0.0, order.start - time.monotonic()))
     return {"tcp": _send_tcp, "udp": _send_udp, "syn": _send_syn}[order.protocol](order)
 
 
+def _wait(order: TrafficOrder) -> None:
+    time.sleep(max(0.0, order.start - time.monotonic()))
+
+
 def _send_tcp(order: TrafficOrder) -> int:
+    _wait(order)
     end = order.start + order.seconds
     data = bytes(_CHUNK)
     offered = 0
@@ -182,6 +198,7 @@ def _send_udp(order: TrafficOrder) -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         unhindered(sock)
         sock.connect((order.address, order.port))
+        _wait(order)
 
         def datagrams() -> None:
             with suppress(OSError):  # refused or no room: it stays offered
@@ -191,12 +208,21 @@ def _send_udp(order: TrafficOrder) -> int:
 
 
 def _send_syn(order: TrafficOrder) -> int:
-    def begin() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock, suppress(OSError):
-            sock.setblocking(False)
-            sock.connect((order.address, order.port))
+    """Begin connections from one port after the other; none of them goes on, whatever is answered."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # the answers come to it, and are not read
+        raw.connect((order.address, 0))
+        source, _ = raw.getsockname()
+        # Made beforehand: a checksum in Python takes longer than all that the kernel does for a frame.
+        made = [syn(source, port, order.address, order.port, port << 16) for port in _PORTS]
+        segments = itertools.cycle(made)
+        _wait(order)
 
-    return _paced(order, _SYN, begin)
+        def begin() -> None:
+            with suppress(OSError):  # no room: it stays offered
+                raw.send(next(segments))
+
+        return _paced(order, _ETHERNET + _IP + SYN, begin)
 
 
 def _paced(order: TrafficOrder, size: int, once: Callable[[], None]) -> int:
