@@ -32,7 +32,7 @@ _CHUNK = 64 << 10
 _GRACE = 10  # seconds
 _UDP_SEGMENT = 103  # linux/udp.h
 _RCVBUFFORCE = 33  # asm-generic/socket.h
-_SEGMENTS = 8  # datagrams to a system call
+_SEGMENTS = 8  # datagrams to a system call, and connections that are begun at once
 _AGAIN = 0.02  # seconds until a refused connection is tried again
 _BURST = 0.02  # seconds; after a delay, no more than this is caught up with
 _SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
@@ -220,9 +220,10 @@ def _send_syn(order: TrafficOrder) -> int:
 
         def begin() -> None:
             with suppress(OSError):  # no room: it stays offered
-                raw.send(next(segments))
+                for _ in range(_SEGMENTS):
+                    raw.send(next(segments))
 
-        return _paced(order, _ETHERNET + _IP + SYN, begin)
+        return _paced(order, _SEGMENTS * (_ETHERNET + _IP + SYN), begin)
 
 
 def _paced(order: TrafficOrder, size: int, once: Callable[[], None]) -> int:
