@@ -16,6 +16,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
+from vigia.errors import VigiaError
 from vigia.host import commands, netns
 from vigia.isolation.model import IsolationPlan
 from vigia.isolation.testbed import IsolationTestbed
@@ -25,7 +26,7 @@ __all__ = ["OverlaySwitch", "OverlayTestbed"]
 
 _MTU = 1600  # of the underlay: room for a guest's 1500 bytes in VXLAN
 _FIRST_NETWORK = 100
-_OPENS = 10.0  # seconds at most until the switch has sent a frame
+_OPENS = 20.0  # seconds at most until the switch has sent a frame
 _PRIORITY = -10  # of the thread that forwards for all tenants: clouds give it a core of its own
 
 
@@ -130,28 +131,31 @@ class OverlayTestbed(IsolationTestbed):
         commands.ip_batch(["link set phy0 up"], netns=node)
         openvswitch.start(node, folder)
         openvswitch.transact(folder, *self._database(host, mac))
+        pid = int((folder / "ovs-vswitchd.pid").read_text())
+        receiving = len(buffers.read_all(pid))
         commands.ip_batch(
             [f"addr add {self.tunnel(host)}/24 dev br-phy", f"link set br-phy mtu {_MTU} up"], netns=node
         )
-        pid = int((folder / "ovs-vswitchd.pid").read_text())
         for tenant in self._tenants:
             for other in self._hosts():
                 port = f"t-{tenant}" if other == host else f"x{other}-{tenant}"
                 vlan = str(self.network(tenant))
                 openvswitch.control(folder, pid, "fdb/add", "br-int", port, vlan, self.mac(other, tenant))
-        self._send_first(host, pid)
+        self._send_first(host, pid, receiving)
         buffers.raise_all(pid)
         os.setpriority(os.PRIO_PROCESS, pid, _PRIORITY)
 
-    def _send_first(self, host: int, pid: int) -> None:
+    def _send_first(self, host: int, pid: int, receiving: int) -> None:
         """Have the switch send a frame: with the first it opens the socket that it sends all through.
 
         As it opens it, its buffer holds less than the queue of the uplink, and frames are lost before they
         wait there.
         """
-        there = len(buffers.read_all(pid))
         deadline = time.monotonic() + _OPENS
-        while len(buffers.read_all(pid)) == there and time.monotonic() < deadline:
+        while len(buffers.read_all(pid)) == receiving:
+            if time.monotonic() > deadline:
+                log = self._ovs(host) / "vswitchd.log"
+                raise VigiaError(f"Open vSwitch of {self.node(host)} has sent no frame in {_OPENS:.0f} s: see {log}")
             netns.inside(self.node(host), lambda: _asks(self.tunnel(host % self.plan.hosts + 1)))
             time.sleep(0.02)
 
