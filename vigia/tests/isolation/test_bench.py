@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from labkit import ROOT
 
+from vigia.errors import VigiaError
+from vigia.host.commands import CommandResult
 from vigia.isolation import bench, borrow, gobench
 from vigia.isolation.alerts import Alarm, Alarms
 from vigia.isolation.borrow import Borrowed
@@ -170,6 +172,35 @@ def test_the_quietest_turn_of_each_kind_counts() -> None:
         "hostile": pytest.approx(950e-6),
     }
     assert gobench.late("PASS") == {}
+
+
+@pytest.mark.parametrize(
+    ("bare", "turns", "best"),
+    [([900, 4000, 4000, 1], 3, 1600), ([4000, 4000, 4000, 1000, 1], 4, 1500), ([4000] * 9, 9, 1000)],
+)
+def test_turns_go_on_while_the_machine_keeps_a_bare_thread_waiting(
+    monkeypatch: pytest.MonkeyPatch, bare: list[int], turns: int, best: int
+) -> None:
+    done: list[int] = []
+
+    def go_test(*_arguments: str) -> CommandResult:
+        done.append(bare[len(done)])
+        kinds = {"bare": done[-1], "alone": 2000, "hostile": 1900 - 100 * len(done)}
+        lines = (
+            f"BenchmarkLateness/{kind}-2 \t1\t 1.0 of-alone\t {us} p99.9-us" for kind, us in kinds.items()
+        )
+        return CommandResult(0, "\n".join(lines) + "\n", "")
+
+    monkeypatch.setattr(gobench, "_go_test", go_test)
+    found = gobench.lateness(3)
+    assert len(done) == turns
+    assert found == {"bare": min(done) / 1e6, "alone": 2e-3, "hostile": best / 1e6}
+
+
+def test_a_loop_that_was_not_measured_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gobench, "_go_test", lambda *_: CommandResult(1, "", "no root"))
+    with pytest.raises(VigiaError, match="the loop was not measured: no root"):
+        gobench.lateness(3)
 
 
 def test_every_budget_is_named_and_judged() -> None:

@@ -28,7 +28,7 @@ from vigia.errors import VigiaError
 from vigia.host import commands
 from vigia.isolation.alerts import Alarms, alarms
 from vigia.isolation.borrow import NOBODY, Borrowed, add_options, borrow, settings, situations
-from vigia.isolation.gobench import Kills, kill, lateness, programs
+from vigia.isolation.gobench import LATE_AT_MOST, Kills, kill, lateness, programs
 from vigia.isolation.model import IsolationPlan, Mode, TrafficFlow
 from vigia.isolation.testbed import IsolationTestbed
 from vigia.stack import places
@@ -500,7 +500,7 @@ def _judge_cost(m: Measured) -> Iterator[Budget]:
         yield _most("fast loop's lateness with every core taken, p99", 0.02, p.late_p99, "{:.4f} s")
     if "hostile" in m.late:
         name = "fast loop's lateness under random addresses of a hostile sender, p99.9"
-        yield _most(name, 0.001, m.late["hostile"], "{:.4f} s")
+        yield _most(name, LATE_AT_MOST, m.late["hostile"], "{:.4f} s")
     if m.kills:
         name = f"SIGKILL at {m.kills.count} random points of apply, left after TTL + 1 s"
         yield Budget(name, "nothing", "nothing" if m.kills.clean else "something", m.kills.clean)

@@ -24,6 +24,10 @@ def packets(output: str) -> list[tuple[str, float]]:
 _LATE = re.compile(r"^BenchmarkLateness/(\w+)-.*?([\d.e+]+) p99\.9-us")
 
 
+LATE_AT_MOST = 0.001
+"""Seconds by which one tick of a thousand may be late under a hostile sender."""
+
+
 def late(output: str) -> dict[str, float]:
     """Return how late ticks were (p99.9, seconds) in the quietest turn, from the output of go test.
 
@@ -39,14 +43,19 @@ def late(output: str) -> dict[str, float]:
 def lateness(turns: int) -> dict[str, float]:
     """Return how late ticks are (p99.9, seconds): of a bare thread, alone, and under a hostile sender.
 
+    Three times as many turns are done where the bare thread is late in all of them: what keeps a thread
+    waiting that does nothing is the machine's host, and what keeps the loop waiting cannot be told from it.
     Raises VigiaError.
     """
-    arguments = ["-run", "^$", "-bench", "BenchmarkLateness", "-count", str(turns)]
-    done = _go_test(*arguments, "./isolation-agent/enforcer/fastloop/")
-    found = late(done.stdout)
-    if done.status != 0 or not {"bare", "alone", "hostile"} <= found.keys():
-        raise VigiaError(f"the loop was not measured: {(done.stderr or done.stdout).strip()[-500:]}")
-    return found
+    said = ""
+    for turn in range(3 * turns):
+        if turn >= turns and late(said)["bare"] <= LATE_AT_MOST:
+            break
+        done = _go_test("-run", "^$", "-bench", "BenchmarkLateness", "./isolation-agent/enforcer/fastloop/")
+        said += done.stdout
+        if done.status != 0 or not {"bare", "alone", "hostile"} <= late(done.stdout).keys():
+            raise VigiaError(f"the loop was not measured: {(done.stderr or done.stdout).strip()[-500:]}")
+    return late(said)
 
 
 def _go_test(*arguments: str, **environment: str) -> commands.CommandResult:

@@ -155,7 +155,7 @@ class OverlayTestbed(IsolationTestbed):
         while len(buffers.read_all(pid)) == receiving:
             if time.monotonic() > deadline:
                 log = self._ovs(host) / "vswitchd.log"
-                raise VigiaError(f"Open vSwitch of {self.node(host)} has sent no frame in {_OPENS:.0f} s: see {log}")
+                raise VigiaError(f"OVS of {self.node(host)} sent no frame in {_OPENS:.0f} s: see {log}")
             netns.inside(self.node(host), lambda: _asks(self.tunnel(host % self.plan.hosts + 1)))
             time.sleep(0.02)
 
