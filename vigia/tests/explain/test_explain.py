@@ -340,6 +340,27 @@ def test_more_records_of_a_target_and_json_as_the_node_sent_it(vigia: Callable[.
     assert json.loads(done.stdout) == {"moments": [bad(), older], "good": [GOOD]}
 
 
+@pytest.mark.parametrize(
+    ("good", "said"),
+    [
+        ((GOOD,), None),
+        ((changed(GOOD, time="2026-03-01T10:05:00Z"),), None),
+        ((changed(GOOD, time="2026-03-03T10:05:00Z", tenant="red"),), None),
+        ((changed(GOOD, time="2026-03-01T10:06:30Z"),), "the newest good record is from 90 s later."),
+        ((GOOD, changed(GOOD, time="2026-03-03T10:05:00Z")), "the newest good record is from 48.0 h later."),
+    ],
+)
+def test_it_says_whether_a_target_was_good_after_its_bad_moment(
+    vigia: Callable[..., Any], good: tuple[Mapping[str, Any], ...], said: str | None
+) -> None:
+    """Bad moments are kept for a week: one that is over must not pass for what is."""
+    with serving(page(bad(), good=good)) as (url, _):
+        done = vigia("explain", "vxlan", "--url", url)
+    assert done.status == 0
+    lines = [line.strip() for line in done.stdout.splitlines() if "It was good after that" in line]
+    assert lines == ([f"It was good after that: {said}"] if said else [])
+
+
 def test_without_a_bad_moment_it_prints_the_good_one(vigia: Callable[..., Any]) -> None:
     with serving(page(good=(GOOD,))) as (url, _):
         done = vigia("explain", "vxlan", "--url", url)

@@ -278,7 +278,8 @@ def _print(found: Found, what: str) -> None:
 
     if not found.moments:
         click.echo(f"No bad moment of {what} is remembered. The last good records:")
-    _print_blocks([sentences.explain(m) for m, _ in found.moments or found.good])
+    good = {m.target: m for m, _ in found.good}
+    _print_blocks([sentences.explain(m, good.get(m.target)) for m, _ in found.moments or found.good])
 
 
 def _print_blocks(blocks: Sequence[Sequence[str]]) -> None:

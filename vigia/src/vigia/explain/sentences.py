@@ -32,8 +32,8 @@ def headline(moment: Moment) -> str:
     return f"From {src} to {dst} on {path} (tenant {tenant}, {probe}), {when}: {why}."
 
 
-def explain(moment: Moment) -> list[str]:
-    """Return what a record says, the headline first."""
+def explain(moment: Moment, newest_good: Moment | None = None) -> list[str]:
+    """Return what a record says, the headline first, and whether its target was good after it."""
     good = moment.last_good
     lines = [headline(moment), _outcomes(moment)]
     lines += _hops("The path", moment.hops, good.hops if good else None)
@@ -49,6 +49,9 @@ def explain(moment: Moment) -> list[str]:
         lines.append(f"The last good record is from {_age(ago)} before.")
     elif moment.why != "good":
         lines.append("There is no good record of this target to compare with.")
+    if newest_good is not None and newest_good.time > moment.time:
+        after = _age((newest_good.time - moment.time).total_seconds())
+        lines.append(f"It was good after that: the newest good record is from {after} later.")
     return lines
 
 
