@@ -82,9 +82,10 @@ func plan(dev device, l *Link, desired *Desired, d direction, limits map[uint16]
 func ownShare(guarantee uint64) uint64 { return max(guarantee/defaultsShare, 1) }
 
 func class(device int, parent tc.Handle, minor uint16, b contract.Bandwidth, quantum uint32) tc.Class {
+	burst := b.CeilingBytesPerSecond / uint64(time.Second/burstTime)
 	return tc.Class{
 		Link: device, Handle: tc.MakeHandle(Major, minor), Parent: parent, Kind: "htb", Rate: b.GuaranteeBytesPerSecond, Ceil: b.CeilingBytesPerSecond,
-		Burst: uint32(max(minBurst, b.CeilingBytesPerSecond*uint64(burstTime)/uint64(time.Second))), Quantum: quantum,
+		Burst: uint32(min(max(minBurst, burst), math.MaxUint32)), Quantum: quantum,
 	}
 }
 

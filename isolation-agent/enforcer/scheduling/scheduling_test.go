@@ -78,7 +78,9 @@ func TestQueuesHoldBurstsAndTwoMilliseconds(t *testing.T) {
 
 // TestBurstsLastAsLongAsASwitchMayBeAway: what a sender could not send for 10 ms it may catch up with, whatever its rate.
 func TestBurstsLastAsLongAsASwitchMayBeAway(t *testing.T) {
-	for ceiling, want := range map[uint64]uint32{1: 16_384, 10 * mbit: 16_384, 190 * mbit: 237_500, 400_000 * mbit: 500_000_000} {
+	for ceiling, want := range map[uint64]uint32{
+		1: 16_384, 10 * mbit: 16_384, 190 * mbit: 237_500, 400_000 * mbit: 500_000_000, 4_000_000 * mbit: math.MaxUint32, math.MaxUint64: math.MaxUint32,
+	} {
 		if got := class(1, 0, 2, contract.Bandwidth{GuaranteeBytesPerSecond: 1, CeilingBytesPerSecond: ceiling}, 1514).Burst; got != want {
 			t.Errorf("at %d bytes per second: a burst of %d bytes, want %d", ceiling, got, want)
 		}
