@@ -56,6 +56,45 @@ func (r *Receiver) harms(now time.Time, w *window) bool {
 	return false
 }
 
+// deprives tells whether a class takes more than it bought of a wire without room while another gets less than it took
+// before, of what that bought, and still tries.
+func (r *Receiver) deprives(now time.Time, w *window) bool {
+	if r.variant != Vigia || now.Sub(r.shortAt) > noticeInterval || w.n < samplesCongested {
+		return false
+	}
+	_, left, _ := w.mean(samples)
+	_, latest, _ := w.mean(samplesCongested)
+	if min(left, latest) <= float64(w.config.GuaranteeBytesPerSecond) {
+		return false
+	}
+	for _, o := range r.awake {
+		if o != w && o.lacking >= deprived && o.lacks() {
+			return true
+		}
+	}
+	return false
+}
+
+// wantsAtLeast takes what a class gets of a wire without room for the least that it wants, and counts for how many ticks
+// it has got less than that. What comes in bursts of a few ticks is judged by its mean.
+func (w *window) wantsAtLeast(now time.Time) {
+	_, left, _ := w.mean(samples)
+	_, latest, _ := w.mean(samplesCongested)
+	if took := min(left, latest); took >= w.least || (took > 0 && now.Sub(w.leastAt) >= demandOf) {
+		w.least, w.leastAt = took, now
+	}
+	if w.lacking++; latest == 0 || !w.lacks() { // without anything it has ended by itself
+		w.lacking = 0
+	}
+}
+
+// lacks tells whether a class gets less than the least that it wants of what it bought.
+func (w *window) lacks() bool {
+	_, left, _ := w.mean(samples)
+	_, latest, _ := w.mean(samplesCongested)
+	return max(left, latest) < harmed*min(w.least, float64(w.config.GuaranteeBytesPerSecond))
+}
+
 // within tells whether what arrives for the class is no more than what it bought: nobody is told
 // to send less than that. What its queue refused then came in a burst, or late.
 func (w *window) within() bool {

@@ -28,6 +28,9 @@ const (
 	floodFor   = 3 * time.Second
 	// harmed is the share of what another class wants, and bought, below which it is harmed.
 	harmed = 0.93
+	// deprived is for how many ticks a class must get less than it took before, on a wire without room, for that to count
+	// as harm while it is not known what it wants: it takes a few to see that it just ended.
+	deprived = 5
 	// growth is what others are left of what they take, to grow, and ramp how many times
 	// more they are left of what they have grown by within a window.
 	growth = 1.05
@@ -157,6 +160,9 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		arrived += came
 		arriving += comes
 		r.leaving += leaves
+		if leaves == 0 {
+			w.lacking = 0
+		}
 	}
 	r.crowd(now, arrived)
 	r.learn(now, arriving)
@@ -198,11 +204,15 @@ func (r *Receiver) crowd(now time.Time, arrived float64) {
 	}
 }
 
-// learn takes what classes take for what they want once the wire has had room for a while.
+// learn takes what classes take for what they want once the wire has had room for a while. While it has none, they want
+// at least that.
 func (r *Receiver) learn(now time.Time, arriving float64) {
 	switch {
 	case arriving >= short*r.wire():
 		r.roomSince, r.shortAt = time.Time{}, now
+		for _, w := range r.awake {
+			w.wantsAtLeast(now)
+		}
 	case r.roomSince.IsZero():
 		r.roomSince = now
 	case now.Sub(r.roomSince) >= demandKnown:
@@ -210,7 +220,10 @@ func (r *Receiver) learn(now time.Time, arriving float64) {
 		r.learntAt = now
 		for _, w := range r.awake {
 			_, left, _ := w.mean(samples)
-			w.demand, w.demandAt = max(left, w.demand*demandFades), now
+			_, latest, _ := w.mean(samplesCongested)
+			w.least = max(min(left, latest), w.least*demandFades)
+			w.demand = max(left, w.demand*demandFades, w.least)
+			w.demandAt, w.leastAt = now, now
 		}
 	}
 }
@@ -236,13 +249,18 @@ func (r *Receiver) judge(now time.Time, w *window, total float64) (Congestion, b
 	if w.n < n { // the link had room before: what is not in the window was not lost
 		lost, over = lost*float64(w.n)/float64(n), over*float64(w.n)/float64(n)
 	}
-	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
-	if !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())) {
-		return r.renew(now, w)
-	}
-	if lost >= floodShare*arrived || r.harms(now, w) {
+	deprives := r.deprives(now, w)
+	if deprives {
 		w.floodAt = now
-	} else if r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval {
+	}
+	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
+	switch {
+	case deprives && w.advised == 0: // however little of it is lost: several that flood share what is
+	case !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())):
+		return r.renew(now, w)
+	case lost >= floodShare*arrived || r.harms(now, w):
+		w.floodAt = now
+	case r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval:
 		return r.renew(now, w) // it adapts, and its queue is enough
 	}
 	if now.After(w.congestedUntil) {

@@ -45,7 +45,10 @@ func (r *Receiver) take(c *ClassReading) {
 // wake makes up for what a class would have learnt while it rested: that it wants nothing.
 func (r *Receiver) wake(w *window) {
 	if times := r.learnt - w.learnt; times > 0 {
-		w.demand, w.demandAt = w.demand*math.Pow(demandFades, float64(times)), r.learntAt
+		left := math.Pow(demandFades, float64(times))
+		w.least *= left
+		w.demand = max(w.demand*left, w.least)
+		w.demandAt, w.leastAt = r.learntAt, r.learntAt
 	}
 	w.resting = false
 }

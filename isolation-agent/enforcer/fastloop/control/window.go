@@ -55,6 +55,9 @@ type window struct {
 	heldAt         time.Time // since when they have been
 	demand         float64   // the most that it took of late while the link had room
 	demandAt       time.Time // when that was last seen; zero = never
+	least          float64   // what it wants at least, also while that is not known
+	leastAt        time.Time // when that was last seen
+	lacking        int       // ticks for which it has got less, on a wire without room
 	usedAt         time.Time // when it last took more than next to nothing
 	floodAt        time.Time // when it last lost as much as one who adapts never loses
 	crowdsAt       time.Time // when the wire was last short though its senders were advised
