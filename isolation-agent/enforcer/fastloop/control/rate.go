@@ -75,24 +75,40 @@ func (r *Receiver) deprives(now time.Time, w *window) bool {
 	return false
 }
 
-// wantsAtLeast takes what a class gets of a wire without room for the least that it wants, and counts for how many ticks
-// it has got less than that. What comes in bursts of a few ticks is judged by its mean.
+// wantsAtLeast takes what a class gets of a wire without room for the least that it wants, and adds up what it gets less
+// than that. What comes in bursts of a few ticks is judged by its mean.
 func (w *window) wantsAtLeast(now time.Time) {
 	_, left, _ := w.mean(samples)
 	_, latest, _ := w.mean(samplesCongested)
 	if took := min(left, latest); took >= w.least || (took > 0 && now.Sub(w.leastAt) >= demandOf) {
 		w.least, w.leastAt = took, now
 	}
-	if w.lacking++; latest == 0 || !w.lacks() { // without anything it has ended by itself
+	if latest == 0 || !w.lacks() { // without anything it has ended by itself
 		w.lacking = 0
+		return
 	}
+	w.lacking += max(0, 1-latest/w.bought())
 }
 
-// lacks tells whether a class gets less than the least that it wants of what it bought.
+// wants takes what a class gets of a wire with room for what it wants. It wants its bursts, too.
+func (w *window) wants(now time.Time) {
+	_, left, _ := w.mean(samples)
+	_, latest, _ := w.mean(samplesCongested)
+	w.least = max(min(left, latest), w.least*demandFades)
+	w.demand = max(left, w.demand*demandFades, w.least)
+	w.demandAt, w.leastAt, w.lacking = now, now, 0
+}
+
+// bought returns the least that a class wants of what it bought.
+func (w *window) bought() float64 {
+	return min(w.least, float64(w.config.GuaranteeBytesPerSecond))
+}
+
+// lacks tells whether a class gets less than that.
 func (w *window) lacks() bool {
 	_, left, _ := w.mean(samples)
 	_, latest, _ := w.mean(samplesCongested)
-	return max(left, latest) < harmed*min(w.least, float64(w.config.GuaranteeBytesPerSecond))
+	return max(left, latest) < harmed*w.bought()
 }
 
 // within tells whether what arrives for the class is no more than what it bought: nobody is told

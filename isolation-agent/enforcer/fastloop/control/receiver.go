@@ -28,9 +28,9 @@ const (
 	floodFor   = 3 * time.Second
 	// harmed is the share of what another class wants, and bought, below which it is harmed.
 	harmed = 0.93
-	// deprived is for how many ticks a class must get less than it took before, on a wire without room, for that to count
-	// as harm while it is not known what it wants: it takes a few to see that it just ended.
-	deprived = 5
+	// deprived is how much less than it took before a class must have got of a wire without room, in ticks of that, for it
+	// to count as harm while it is not known what it wants. Jitter is less, and who just ended shows within three ticks.
+	deprived = 4
 	// growth is what others are left of what they take, to grow, and ramp how many times
 	// more they are left of what they have grown by within a window.
 	growth = 1.05
@@ -219,11 +219,11 @@ func (r *Receiver) learn(now time.Time, arriving float64) {
 		r.learnt++
 		r.learntAt = now
 		for _, w := range r.awake {
-			_, left, _ := w.mean(samples)
-			_, latest, _ := w.mean(samplesCongested)
-			w.least = max(min(left, latest), w.least*demandFades)
-			w.demand = max(left, w.demand*demandFades, w.least)
-			w.demandAt, w.leastAt = now, now
+			w.wants(now)
+		}
+	case now.Sub(r.roomSince) >= noticeInterval:
+		for _, w := range r.awake {
+			w.lacking = 0 // there is enough for all
 		}
 	}
 }

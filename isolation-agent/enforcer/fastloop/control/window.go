@@ -57,7 +57,7 @@ type window struct {
 	demandAt       time.Time // when that was last seen; zero = never
 	least          float64   // what it wants at least, also while that is not known
 	leastAt        time.Time // when that was last seen
-	lacking        int       // ticks for which it has got less, on a wire without room
+	lacking        float64   // what it has got less of late, on a wire without room, in ticks of what it wants
 	usedAt         time.Time // when it last took more than next to nothing
 	floodAt        time.Time // when it last lost as much as one who adapts never loses
 	crowdsAt       time.Time // when the wire was last short though its senders were advised
