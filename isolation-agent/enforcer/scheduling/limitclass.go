@@ -19,8 +19,8 @@ type limitClass struct {
 	ended bool         // nothing is sent to it any more; it goes when what waits in it has left
 }
 
-// A limit's queue is bounded in bytes: room for four of the largest datagrams,
-// so that one that travels in fragments is delayed whole and not cut.
+// A limit's queue has room for four of the largest datagrams, so that one that travels in fragments is delayed whole and
+// not cut, and for TCP at its rate, as that of a contract: who is told to send less has on its way what it sent before.
 const limitQueue = 4 * 64 << 10
 
 // drains is how long a class outlives its limit: what waits in it was not lost while it was limited, and leaves as
@@ -34,7 +34,7 @@ var ErrNoClass = errors.New("no scheduler of an uplink could shape it")
 // limitLeaf returns the class of a limit on one device.
 func limitLeaf(dev device, l *Link, parent, minor uint16, rate uint64) leaf {
 	b := contract.Bandwidth{GuaranteeBytesPerSecond: ownShare(rate), CeilingBytesPerSecond: min(rate, l.Limit())}
-	return newLeaf(class(dev.index, tc.MakeHandle(Major, parent), minor, b, frame), max(limitQueue, 2*dev.largest))
+	return newLeaf(class(dev.index, tc.MakeHandle(Major, parent), minor, b, frame), max(limitQueue, queueBytes(b.CeilingBytesPerSecond), 2*dev.largest))
 }
 
 // SetLimitClass makes a class on every uplink, below the class of owner's contract,

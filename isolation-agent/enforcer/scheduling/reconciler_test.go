@@ -117,7 +117,7 @@ func TestReconcilingAgainChangesNothing(t *testing.T) {
 	if after := n.objects(); after != before {
 		t.Errorf("objects were\n%s\nand are\n%s", before, after)
 	}
-	for _, want := range []string{"rate 71Mbit ceil 95Mbit", "rate 60Mbit ceil 95Mbit", "limit 128Kb", "limit 190000b", "qdisc clsact ffff:"} {
+	for _, want := range []string{"rate 71Mbit ceil 95Mbit", "rate 60Mbit ceil 95Mbit", "limit 128Kb", "limit 380000b", "qdisc clsact ffff:"} {
 		if !strings.Contains(before, want) {
 			t.Errorf("no %q in\n%s", want, before)
 		}
@@ -176,15 +176,15 @@ func TestAQueueOfAnotherKindIsReplaced(t *testing.T) {
 	}
 }
 
-// TestQueuesHoldWhatADeviceHandsOverAtOnce has a device send and take packets of 185 000 bytes before they are cut: a
+// TestQueuesHoldWhatADeviceHandsOverAtOnce has a device send and take packets of 215 000 bytes before they are cut: a
 // queue that is shorter would refuse every one of them.
 func TestQueuesHoldWhatADeviceHandsOverAtOnce(t *testing.T) {
 	n := newNode(t)
-	testutil.IP(t, "-n", n.ns, "link", "set", "up0", "gso_max_size", "185000")
+	testutil.IP(t, "-n", n.ns, "link", "set", "up0", "gso_max_size", "215000")
 	n.look()
 	for _, device := range []string{"up0", IFBName(n.link)} {
 		got := n.tc("qdisc", "show", "dev", device)
-		if strings.Count(got, "qdisc bfifo") != 4 || strings.Count(got, "limit 370000b") != 4 {
+		if strings.Count(got, "qdisc bfifo") != 4 || strings.Count(got, "limit 430000b") != 4 {
 			t.Errorf("%s has\n%s", device, got)
 		}
 	}
@@ -192,7 +192,7 @@ func TestQueuesHoldWhatADeviceHandsOverAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := n.tc("qdisc", "show", "dev", "up0"); strings.Count(got, "limit 370000b") != 5 {
+	if got := n.tc("qdisc", "show", "dev", "up0"); strings.Count(got, "limit 430000b") != 5 {
 		t.Errorf("the limit's queue is not among\n%s", got)
 	}
 	if err := n.RemoveLimitClass(class); err != nil {

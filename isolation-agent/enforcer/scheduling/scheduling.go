@@ -56,10 +56,10 @@ const (
 const MaxContracts = minors
 
 const (
-	frame         = 1514         // bytes
-	leastQueue    = 2 * 64 << 10 // bytes
-	tcpQueue      = 6 * 64 << 10 // bytes
-	tcpTime       = 16 * time.Millisecond
+	frame         = 1514          // bytes
+	leastQueue    = 2 * 64 << 10  // bytes
+	tcpQueue      = 12 * 64 << 10 // bytes
+	tcpTime       = 32 * time.Millisecond
 	queueTime     = 2 * time.Millisecond
 	burstTime     = 10 * time.Millisecond // what a switch on a shared processor may be away, and then catches up with
 	minBurst      = 16 << 10
@@ -73,7 +73,7 @@ const (
 const DefaultClass = uint32(Major)<<16 | DefaultMinor
 
 // queueBytes returns how many bytes of frames a contract's class of that rate may hold, so that TCP is slowed and not
-// cut: 16 ms of them, as far as that is six bursts of 64 KiB, below which BBR's window does not go.
+// cut: 32 ms of them, as far as that is twelve bursts of 64 KiB, in which ten flows of BBR have their windows.
 func queueBytes(bytesPerSecond uint64) uint64 {
 	return max(min(tcpQueue, lasting(bytesPerSecond, tcpTime)), leastBytes(bytesPerSecond))
 }

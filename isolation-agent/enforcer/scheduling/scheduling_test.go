@@ -64,8 +64,8 @@ func TestLimitAndThresholdFollowTheHeadroom(t *testing.T) {
 
 func TestQueuesHoldBurstsAndTwoMilliseconds(t *testing.T) {
 	for rate, want := range map[uint64]uint64{
-		0: 131_072, 1 * mbit: 131_072, 65 * mbit: 131_072, 100 * mbit: 200_000, 190 * mbit: 380_000, 200 * mbit: 393_216,
-		1000 * mbit: 393_216, 1600 * mbit: 400_000, 10_000 * mbit: 2_500_000, 400_000 * mbit: 100_000_000,
+		0: 131_072, 1 * mbit: 131_072, 32 * mbit: 131_072, 100 * mbit: 400_000, 190 * mbit: 760_000, 200 * mbit: 786_432,
+		1000 * mbit: 786_432, 3200 * mbit: 800_000, 10_000 * mbit: 2_500_000, 400_000 * mbit: 100_000_000,
 	} {
 		if got := queueBytes(rate); got != want {
 			t.Errorf("at %d bytes per second: %d bytes, want %d", rate, got, want)
@@ -256,7 +256,7 @@ func TestPlanHasTheClassesOfLimitsBelowTheirContracts(t *testing.T) {
 		found = append(found, fmt.Sprintf("%s below %s, %d to %d, %s of %d bytes", leaf.class.Handle, leaf.class.Parent, leaf.class.Rate, leaf.class.Ceil, leaf.queue.Kind, leaf.queue.Limit))
 	}
 	want := []string{
-		fmt.Sprintf("1150:8001 below %s, %d to %d, bfifo of 262144 bytes", tc.MakeHandle(Major, desired.minors[owner("b")]), 10*mbit, 95*mbit),
+		fmt.Sprintf("1150:8001 below %s, %d to %d, bfifo of 380000 bytes", tc.MakeHandle(Major, desired.minors[owner("b")]), 10*mbit, 95*mbit),
 		fmt.Sprintf("1150:8003 below %s, %d to %d, bfifo of 262144 bytes", tc.MakeHandle(Major, desired.minors[owner("a")]), 3*mbit/100, 3*mbit),
 	}
 	if strings.Join(found, "\n") != strings.Join(want, "\n") {

@@ -40,7 +40,7 @@ def test_attackers_are_limited_and_an_honest_tenant_is_not(root: None) -> None:
 
 
 def test_a_flood_and_an_honest_server_on_open_vswitch(root: None) -> None:
-    meets(OverlaySwitch.OPENVSWITCH, ("one-port", "dns"))
+    meets(OverlaySwitch.OPENVSWITCH, ("one-port", "two-tenants", "dns"))
 
 
 @pytest.mark.long
