@@ -56,23 +56,25 @@ func (r *Receiver) harms(now time.Time, w *window) bool {
 	return false
 }
 
-// deprives tells whether a class takes more than it bought of a wire without room while another gets less than it took
-// before, of what that bought, and still tries.
-func (r *Receiver) deprives(now time.Time, w *window) bool {
-	if r.variant != Vigia || now.Sub(r.shortAt) > noticeInterval || w.n < samplesCongested {
+// deprived returns whether some class got less of a wire without room than it took before, of what it bought, and still
+// tries.
+func (r *Receiver) deprived(now time.Time) bool {
+	if r.variant != Vigia || now.Sub(r.shortAt) > noticeInterval {
 		return false
 	}
-	_, left, _ := w.mean(samples)
-	_, latest, _ := w.mean(samplesCongested)
-	if min(left, latest) <= float64(w.config.GuaranteeBytesPerSecond) {
-		return false
-	}
-	for _, o := range r.awake {
-		if o != w && o.lacking >= deprived && o.lacks() {
+	for _, w := range r.awake {
+		if w.lacking >= shortfall && w.lacks() {
 			return true
 		}
 	}
 	return false
+}
+
+// takes tells whether a class takes more than it bought.
+func (w *window) takes() bool {
+	_, left, _ := w.mean(samples)
+	_, latest, _ := w.mean(samplesCongested)
+	return w.n >= samplesCongested && min(left, latest) > float64(w.config.GuaranteeBytesPerSecond)
 }
 
 // wantsAtLeast takes what a class gets of a wire without room for the least that it wants, and adds up what it gets less

@@ -28,9 +28,9 @@ const (
 	floodFor   = 3 * time.Second
 	// harmed is the share of what another class wants, and bought, below which it is harmed.
 	harmed = 0.93
-	// deprived is how much less than it took before a class must have got of a wire without room, in ticks of that, for it
+	// shortfall is how much less than it took before a class must have got of a wire without room, in ticks of that, for it
 	// to count as harm while it is not known what it wants. Jitter is less, and who just ended shows within three ticks.
-	deprived = 4
+	shortfall = 4
 	// growth is what others are left of what they take, to grow, and ramp how many times
 	// more they are left of what they have grown by within a window.
 	growth = 1.05
@@ -168,8 +168,9 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 	r.learn(now, arriving)
 	var out []Congestion
 	r.busyUntil = time.Time{}
+	deprived := r.deprived(now)
 	for _, w := range r.awake {
-		if c, congested := r.judge(now, w, total); congested {
+		if c, congested := r.judge(now, w, total, deprived); congested {
 			out = append(out, c)
 		}
 		r.busyUntil = later(r.busyUntil, w.congestedUntil)
@@ -233,7 +234,8 @@ func (r *Receiver) Busy(now time.Time) bool {
 	return now.Before(r.awakeUntil) || now.Before(r.busyUntil) || r.leaving > r.limit/2
 }
 
-func (r *Receiver) judge(now time.Time, w *window, total float64) (Congestion, bool) {
+// judge decides on one class; deprived tells whether another gets less than it did.
+func (r *Receiver) judge(now time.Time, w *window, total float64, deprived bool) (Congestion, bool) {
 	n, interval := samples, paperInterval
 	if r.variant == Vigia {
 		interval = noticeInterval
@@ -249,7 +251,7 @@ func (r *Receiver) judge(now time.Time, w *window, total float64) (Congestion, b
 	if w.n < n { // the link had room before: what is not in the window was not lost
 		lost, over = lost*float64(w.n)/float64(n), over*float64(w.n)/float64(n)
 	}
-	deprives := r.deprives(now, w)
+	deprives := deprived && w.takes()
 	if deprives {
 		w.floodAt = now
 	}
