@@ -91,9 +91,13 @@ func (l *Loop) notifyOrigin(now time.Time, n *node, c *control.Congestion, share
 		m.Flags = notice.Plain
 	}
 	l.send(n, &m)
-	l.logger.Debug("notice sent", "node", n.name, "tenant", c.Config.Tenant, "source", key.From, "destination", key.To, "measured", m.Measured, "dropped", m.Dropped, "advised", m.Rate, "severity", m.Severity, "renewal", c.Renewal, "congested_seconds", now.Sub(c.Since).Seconds())
+	since := now // a renewal is not because of a congestion
+	if !c.Renewal {
+		since = c.Since
+	}
+	l.logger.Debug("notice sent", "node", n.name, "tenant", c.Config.Tenant, "source", key.From, "destination", key.To, "measured", m.Measured, "dropped", m.Dropped, "advised", m.Rate, "severity", m.Severity, "renewal", c.Renewal, "congested_seconds", now.Sub(since).Seconds())
 	if c.First && !c.Renewal {
-		l.events.Detected(now.Sub(c.Since))
+		l.events.Detected(now.Sub(since))
 	}
 }
 

@@ -19,8 +19,7 @@ func (r *Receiver) rate(now time.Time, w *window) float64 {
 // keeps returns what is left to a class beside another one that is congested. Beside one that adapts, and borrows what
 // others leave, their jitter is no growth, and until its next advice they have the headroom of the link to grow into.
 func (w *window) keeps(now time.Time, congested *window) float64 {
-	_, left, _ := w.mean(samples)
-	_, latest, _ := w.mean(samplesCongested)
+	left, latest := w.left, w.latest
 	guarantee := float64(w.config.GuaranteeBytesPerSecond)
 	more, grown, floods := growth, max(0, latest-left), congested.floods(now)
 	if !floods {
@@ -41,15 +40,13 @@ func (w *window) keeps(now time.Time, congested *window) float64 {
 }
 
 // harms tells whether, while a class loses something, another gets less than it is known to
-// want of what it bought.
+// want of what it bought, in the last ticks too: who has just begun takes in these what it wants.
 func (r *Receiver) harms(now time.Time, w *window) bool {
 	for _, o := range r.awake {
 		if o == w || now.Sub(o.usedAt) >= pause || !o.knows(now) {
 			continue
 		}
-		_, left, _ := o.mean(samples)
-		_, latest, _ := o.mean(samplesCongested) // who has just begun takes in these what it wants
-		if max(left, latest) < harmed*min(o.demand, float64(o.config.GuaranteeBytesPerSecond)) {
+		if max(o.left, o.latest) < harmed*min(o.demand, float64(o.config.GuaranteeBytesPerSecond)) {
 			return true
 		}
 	}
@@ -72,32 +69,26 @@ func (r *Receiver) deprived(now time.Time) bool {
 
 // takes tells whether a class takes more than it bought.
 func (w *window) takes() bool {
-	_, left, _ := w.mean(samples)
-	_, latest, _ := w.mean(samplesCongested)
-	return w.n >= samplesCongested && min(left, latest) > float64(w.config.GuaranteeBytesPerSecond)
+	return w.n >= samplesCongested && min(w.left, w.latest) > float64(w.config.GuaranteeBytesPerSecond)
 }
 
 // wantsAtLeast takes what a class gets of a wire without room for the least that it wants, and adds up what it gets less
 // than that. What comes in bursts of a few ticks is judged by its mean.
 func (w *window) wantsAtLeast(now time.Time) {
-	_, left, _ := w.mean(samples)
-	_, latest, _ := w.mean(samplesCongested)
-	if took := min(left, latest); took >= w.least || (took > 0 && now.Sub(w.leastAt) >= demandOf) {
+	if took := min(w.left, w.latest); took >= w.least || (took > 0 && now.Sub(w.leastAt) >= demandOf) {
 		w.least, w.leastAt = took, now
 	}
-	if latest == 0 || !w.lacks() { // without anything it has ended by itself
+	if w.latest == 0 || !w.lacks() { // without anything it has ended by itself
 		w.lacking = 0
 		return
 	}
-	w.lacking += max(0, 1-latest/w.bought())
+	w.lacking += max(0, 1-w.latest/w.bought())
 }
 
 // wants takes what a class gets of a wire with room for what it wants. It wants its bursts, too.
 func (w *window) wants(now time.Time) {
-	_, left, _ := w.mean(samples)
-	_, latest, _ := w.mean(samplesCongested)
-	w.least = max(min(left, latest), w.least*demandFades)
-	w.demand = max(left, w.demand*demandFades, w.least)
+	w.least = max(min(w.left, w.latest), w.least*demandFades)
+	w.demand = max(w.left, w.demand*demandFades, w.least)
 	w.demandAt, w.leastAt, w.lacking = now, now, 0
 }
 
@@ -108,9 +99,7 @@ func (w *window) bought() float64 {
 
 // lacks tells whether a class gets less than that.
 func (w *window) lacks() bool {
-	_, left, _ := w.mean(samples)
-	_, latest, _ := w.mean(samplesCongested)
-	return max(left, latest) < harmed*w.bought()
+	return max(w.left, w.latest) < harmed*w.bought()
 }
 
 // within tells whether what arrives for the class is no more than what it bought: nobody is told

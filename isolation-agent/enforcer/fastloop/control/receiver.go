@@ -153,6 +153,7 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		w.add(dt)
 		came, left, _ := w.mean(samples)
 		comes, leaves, _ := w.mean(samplesCongested)
+		w.left, w.latest = left, leaves
 		if came > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
 			w.usedAt = now
 		}

@@ -46,6 +46,8 @@ type window struct {
 	sum     sample // of the last n
 	next    int
 	n       int
+	left    float64 // rate over all samples, as of the last one
+	latest  float64 // the same over samplesCongested
 	// congestedUntil: decisions look at fewer samples until then.
 	congestedUntil time.Time
 	since          time.Time // first sign of the present congestion
