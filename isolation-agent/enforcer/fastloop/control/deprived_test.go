@@ -75,6 +75,22 @@ func TestFloodsOfSeveralTenantsAreToldThoughEachLosesLittle(t *testing.T) {
 	}
 }
 
+// TestATimeOutIsNoEnd: a victim that lost all of a window sends nothing, and then one segment at a time.
+func TestATimeOutIsNoEnd(t *testing.T) {
+	n := newTrio(Vigia)
+	n.run(100, alone, [3]float64{2})
+	told := map[uint32]bool{}
+	silent := [3]float64{0, 49.5, 50}
+	for range 3 {
+		for _, c := range append(n.run(2, flooded, excess), n.run(18, silent, excess)...) {
+			told[c.Class] = true
+		}
+	}
+	if !told[1] || !told[2] {
+		t.Errorf("told %v", told)
+	}
+}
+
 func TestThePlainVariantTellsNobodyWhoLosesLittle(t *testing.T) {
 	n := newTrio(Paper)
 	n.run(100, alone, [3]float64{})

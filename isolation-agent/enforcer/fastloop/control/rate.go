@@ -60,7 +60,7 @@ func (r *Receiver) deprived(now time.Time) bool {
 		return false
 	}
 	for _, w := range r.awake {
-		if w.lacking >= shortfall && w.lacks() {
+		if w.lacking >= shortfall && w.latest > 0 && w.lacks() {
 			return true
 		}
 	}
@@ -78,11 +78,12 @@ func (w *window) wantsAtLeast(now time.Time) {
 	if took := min(w.left, w.latest); took >= w.least || (took > 0 && now.Sub(w.leastAt) >= demandOf) {
 		w.least, w.leastAt = took, now
 	}
-	if w.latest == 0 || !w.lacks() { // without anything it has ended by itself
+	switch {
+	case !w.lacks():
 		w.lacking = 0
-		return
+	case w.latest > 0: // else it has ended by itself, or waits for a time-out
+		w.lacking += max(0, 1-w.latest/w.bought())
 	}
-	w.lacking += max(0, 1-w.latest/w.bought())
 }
 
 // wants takes what a class gets of a wire with room for what it wants. It wants its bursts, too.

@@ -161,8 +161,8 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		arrived += came
 		arriving += comes
 		r.leaving += leaves
-		if leaves == 0 {
-			w.lacking = 0
+		if leaves == 0 && now.Sub(w.usedAt) >= pause {
+			w.lacking = 0 // it has ended by itself
 		}
 	}
 	r.crowd(now, arrived)
