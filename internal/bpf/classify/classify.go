@@ -107,7 +107,8 @@ type Programs struct {
 	values   []classifyArrival
 	classes  []classifyClassKey
 	arrivals []classifyArrival // of each class by CPU
-	cursor   uint32            // in the map that is read
+	cpus     int
+	cursor   uint32 // in the map that is read
 }
 
 // Open loads the programs, or takes over the maps that an earlier process pinned
@@ -138,7 +139,8 @@ func Open(dir string, classes int) (*Programs, error) {
 	}
 	sources := int(p.objects.ClassSource.MaxEntries())
 	p.keys, p.values = make([]classifySource, sources), make([]classifyArrival, sources)
-	p.classes, p.arrivals = make([]classifyClassKey, classBatch), make([]classifyArrival, classBatch*ebpf.MustPossibleCPU())
+	p.cpus = ebpf.MustPossibleCPU()
+	p.classes, p.arrivals = make([]classifyClassKey, classBatch), make([]classifyArrival, classBatch*p.cpus)
 	return p, nil
 }
 
@@ -224,7 +226,6 @@ type ClassArrival struct {
 // however many classes there are. While no class comes or goes their order stays. It must
 // not be called by two goroutines at once.
 func (p *Programs) Arrivals(list []ClassArrival) ([]ClassArrival, error) {
-	cpus := ebpf.MustPossibleCPU()
 	var from *uint32
 	for {
 		n, last, err := readBatch(unix.BPF_MAP_LOOKUP_BATCH, p.objects.ClassArrival, from, &p.cursor, p.classes, p.arrivals)
@@ -233,7 +234,7 @@ func (p *Programs) Arrivals(list []ClassArrival) ([]ClassArrival, error) {
 		}
 		for i := range n {
 			var sum Arrival
-			for _, a := range p.arrivals[i*cpus : (i+1)*cpus] {
+			for _, a := range p.arrivals[i*p.cpus : (i+1)*p.cpus] {
 				sum.Bytes += a.Bytes
 				sum.Packets += a.Packets
 			}

@@ -23,6 +23,8 @@ const (
 	beyond = 1.05
 	// window is how long a gauge looks back.
 	window = 5 * time.Second
+	// slowest is the longest time between two readings of all classes while a link stays full.
+	slowest = time.Second
 	// most is how many pairs are kept apart; others are counted as taken by Others.
 	most = 64
 )
@@ -48,6 +50,7 @@ type Taken struct {
 type device struct {
 	at     time.Time // of the reading before of the root class
 	root   uint64
+	since  time.Time                  // it has been full; valid if read is
 	read   time.Time                  // of the reading before of all classes; zero if it was not full since
 	usages map[contract.Owner]reading // then
 }
@@ -79,8 +82,9 @@ func NewBook() *Book {
 	return &Book{devices: make(map[string]*device), pairs: make(map[Pair]*counter)}
 }
 
-// Filled reports whether a device has been full since it was last asked about, by the bytes
-// that have left its root class. Only then are the other classes worth reading.
+// Filled reports whether all classes of a device are worth reading now: it has been full since it was
+// last asked about, by the bytes that have left its root class, and the reading before is half as old
+// as that state, or slowest. A short crowd is seen closely, and one that stays costs little.
 func (b *Book) Filled(now time.Time, name string, root, limit uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,10 +98,15 @@ func (b *Book) Filled(now time.Time, name string, root, limit uint64) bool {
 	known := !d.at.IsZero() && passed > 0 && root >= last
 	d.at, d.root = now, root
 	full := known && float64(root-last) >= Full*float64(limit)*passed
-	if !full {
+	switch {
+	case !full:
 		d.read, d.usages = time.Time{}, nil
+		return false
+	case d.read.IsZero():
+		d.since = now
+		return true
 	}
-	return full
+	return now.Sub(d.read)+Interval/4 > min(slowest, now.Sub(d.since)/2) // a look may come a little early
 }
 
 // Add counts what tenants took from each other on a device since the reading before, if it has been

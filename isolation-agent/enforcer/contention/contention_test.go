@@ -168,6 +168,49 @@ func TestALinkThatIsNotFullIsNotRead(t *testing.T) {
 	}
 }
 
+// TestALinkThatStaysFullIsReadLessOften has a link full for a minute, looked at as the watch does, somewhat early or late:
+// it is read at once, closely in its first second, then once in a second; and at once again after a pause.
+func TestALinkThatStaysFullIsReadLessOften(t *testing.T) {
+	for _, jitter := range []time.Duration{0, -20 * time.Millisecond, 20 * time.Millisecond} {
+		b := NewBook()
+		var root uint64
+		now := clock(0)
+		b.Filled(now, dev, root, limit)
+		var at []time.Duration
+		begun := now.Add(Interval + jitter)
+		look := func(full bool) {
+			jitter = -jitter
+			step := Interval + jitter
+			now = now.Add(step)
+			if full {
+				root += uint64(step.Seconds() * limit)
+			}
+			if b.Filled(now, dev, root, limit) {
+				at = append(at, now.Sub(begun))
+				b.Add(now, dev, false, nil)
+			}
+		}
+		for now.Sub(clock(0)) < time.Minute {
+			look(true)
+		}
+		for i, want := range []time.Duration{0, 250, 500, 1000, 2000, 3000, 4000} {
+			if off := at[i] - want*time.Millisecond; off.Abs() > 50*time.Millisecond {
+				t.Errorf("reading %d %v after the link filled up, want about %d ms", i, at[i], want)
+			}
+		}
+		if len(at) < 61 || len(at) > 64 {
+			t.Errorf("%d readings in a minute", len(at))
+		}
+		look(false)
+		at = nil
+		look(true)
+		look(true)
+		if len(at) != 2 {
+			t.Errorf("%d readings of two looks after a pause", len(at))
+		}
+	}
+}
+
 // TestAPauseBeginsAnew has a link with room between two full stretches: what was sent in it counts for nobody.
 func TestAPauseBeginsAnew(t *testing.T) {
 	b := NewBook()

@@ -14,7 +14,7 @@ import (
 )
 
 // Interval is how often a link's root class is read: one question to the kernel for each
-// direction. All classes are read only while the link is full.
+// direction. All classes are read only while the link is full, and less often when it stays so.
 const Interval = 250 * time.Millisecond
 
 // Watch reads the links' classes into a book.
