@@ -120,6 +120,11 @@ func (w *window) floods(now time.Time) bool {
 	return !w.floodAt.IsZero() && now.Sub(w.floodAt) < floodFor
 }
 
+// flooded tells whether it has flooded of late, and may do so again once it is let go.
+func (w *window) flooded(now time.Time) bool {
+	return !w.floodAt.IsZero() && now.Sub(w.floodAt) < letGoFor
+}
+
 // crowds tells whether what the class borrows still fills the wire now and then, though it was advised.
 func (w *window) crowds(now time.Time) bool {
 	return !w.crowdsAt.IsZero() && now.Sub(w.crowdsAt) < floodFor

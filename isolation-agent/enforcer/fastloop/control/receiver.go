@@ -23,9 +23,11 @@ const (
 	// slowly, and is slowed by it.
 	fillingFor = 5 * Tick
 	// floodShare is the share of a class that is lost when its senders do not adapt, and
-	// floodFor how long they count as such.
+	// floodFor how long they count as such. A flood that is held at its source loses nothing here, so that
+	// nobody knows when it ends: for letGoFor its room comes back step by step.
 	floodShare = 0.1
 	floodFor   = 3 * time.Second
+	letGoFor   = 10 * time.Second
 	// harmed is the share of what another class wants, and bought, below which it is harmed.
 	harmed = 0.93
 	// shortfall is how much less than it took before a class must have got of a wire without room, in ticks of that, for it
@@ -284,7 +286,7 @@ func (r *Receiver) judge(now time.Time, w *window, total float64, deprived bool)
 
 // renew renews the advice to a class that is limited by it and loses nothing of what others
 // could have. Once it may have almost all, or takes less, it gets no more notices; one that
-// adapts gets a last one that ends its limit.
+// adapts gets a last one that ends its limit, and of one that has flooded it grows at the sender.
 func (r *Receiver) renew(now time.Time, w *window) (Congestion, bool) {
 	since := now.Sub(w.advisedAt)
 	if w.advised == 0 || since < renewInterval {
@@ -292,12 +294,12 @@ func (r *Receiver) renew(now time.Time, w *window) (Congestion, bool) {
 	}
 	arrived, _, _ := w.mean(samples)
 	less := arrived < renewFrom*w.advised
-	if since > adviceEnds || (less && w.floods(now)) {
+	if since > adviceEnds || (less && w.flooded(now)) {
 		w.advised = 0
 		return Congestion{}, false
 	}
 	rate := r.rate(now, w)
-	if w.floods(now) {
+	if w.flooded(now) {
 		steps := since.Seconds() / renewInterval.Seconds()
 		rate = min(rate, w.advised+renewStep*steps*r.limit)
 	}

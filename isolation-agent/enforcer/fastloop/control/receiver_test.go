@@ -143,6 +143,41 @@ func TestWhatANeighbourTakesWhenItCouldGrowIsWhatItWants(t *testing.T) {
 	}
 }
 
+// A flood that is held loses nothing, and takes little of what it may have if it comes from two nodes in turn: that it would
+// go on is not to be seen. It must not have the whole link for its next burst because it has lost nothing for some seconds.
+func TestWhoHasFloodedIsLetGoStepByStep(t *testing.T) {
+	for _, flooded := range []bool{true, false} {
+		p := newPlant(t, Vigia)
+		p.run(100, 71, 5, 0) // the receiver learns what a wants
+		if flooded {
+			p.run(20, 60, 100, 60)
+		} else {
+			p.run(40, 71, 40, 3) // adapts, and its queue overflows now and then
+		}
+		var given float64 // beyond what was advised before, at once
+		advised := p.r.classes[classB].advised
+		if advised == 0 {
+			t.Fatalf("flooded %v: nothing was advised", flooded)
+		}
+		for range 4 * 25 { // 8 s
+			list, _ := p.run(8, 69, advised/mbit*0.9, 0)
+			more, _ := p.run(2, 69, 0, 0)
+			for _, c := range append(list, more...) {
+				if c.Class == classB {
+					given = max(given, (c.Rate-advised)/mbit)
+					advised = min(c.Rate, 24*mbit)
+				}
+			}
+			if p.r.classes[classB].advised == 0 { // the rest is the sender's
+				break
+			}
+		}
+		if all := given > 95; all == flooded {
+			t.Errorf("flooded %v: %.1f Mbit/s more at once", flooded, given)
+		}
+	}
+}
+
 func TestThePlainVariantAdvisesNothingAndIgnoresTheLink(t *testing.T) {
 	p := newPlant(t, Paper)
 	got, at := p.run(45, 10, 60, 20)
