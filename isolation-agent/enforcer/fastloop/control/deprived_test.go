@@ -114,6 +114,17 @@ func TestNobodyIsToldForOnesOwnDoing(t *testing.T) {
 		"the others have what they bought": func(n *trio) []Congestion {
 			return n.run(100, [3]float64{59.5, 20, 20}, [3]float64{2})
 		},
+		"another comes in bursts of 100 ms, and in some of them less": func(n *trio) (got []Congestion) {
+			for i := range 50 {
+				burst := 22.0
+				if i%5 > 1 {
+					burst = 18.2
+				}
+				got = append(got, n.run(10, [3]float64{99.5 - burst, burst, 0}, [3]float64{1})...)
+				got = append(got, n.run(36, alone, [3]float64{2})...)
+			}
+			return got
+		},
 		"the first comes in bursts of three ticks": func(n *trio) (got []Congestion) {
 			n.run(2000, [3]float64{0, 99, 0}, nothing) // what it took before is long ago
 			for i := range 300 {

@@ -163,7 +163,9 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		arrived += came
 		arriving += comes
 		r.leaving += leaves
-		if leaves == 0 && now.Sub(w.usedAt) >= pause {
+		if leaves > 0 {
+			w.leftAt = now
+		} else if now.Sub(w.leftAt) >= pause {
 			w.lacking = 0 // it has ended by itself
 		}
 	}
