@@ -15,7 +15,11 @@ def test_open_vswitch_loses_nothing_before_the_queue_of_the_uplink(root: None) -
     with OverlayTestbed(plan, ROOT / "bin" / "vigia-enforcer", OverlaySwitch.OPENVSWITCH) as bed:
         pids = [int((bed._ovs(host) / "ovs-vswitchd.pid").read_text()) for host in (1, 2)]
         before = [buffers.read_all(pid) for pid in pids]
-        (outcome,) = bed.run([TrafficFlow("a", 2, 1)], 1.0)
+        # On a busy machine a first SYN may be lost, and the next one comes a second later.
+        for _ in range(20):
+            (outcome,) = bed.run([TrafficFlow("a", 2, 1)], 1.0)
+            if outcome.mean() > 0:
+                break
         assert outcome.mean() > 0
         after = [buffers.read_all(pid) for pid in pids]
     assert [len(a) for a in after] == [len(b) for b in before], "a socket was opened by the first packet"
