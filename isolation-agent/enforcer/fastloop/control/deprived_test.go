@@ -125,6 +125,15 @@ func TestNobodyIsToldForOnesOwnDoing(t *testing.T) {
 			}
 			return got
 		},
+		"another has ended, and says that it is there": func(n *trio) (got []Congestion) {
+			got = n.run(100, [3]float64{78, 21, 0}, [3]float64{2})
+			got = append(got, n.run(40, alone, [3]float64{2})...)
+			for range 80 { // a frame of 64 bytes every 100 ms
+				got = append(got, n.run(1, [3]float64{99, 64 * 8 / 1e6 / Tick.Seconds(), 0}, [3]float64{2})...)
+				got = append(got, n.run(9, alone, [3]float64{2})...)
+			}
+			return got
+		},
 		"the first comes in bursts of three ticks": func(n *trio) (got []Congestion) {
 			n.run(2000, [3]float64{0, 99, 0}, nothing) // what it took before is long ago
 			for i := range 300 {

@@ -163,9 +163,10 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		arrived += came
 		arriving += comes
 		r.leaving += leaves
-		if leaves > 0 {
+		if leaves > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
 			w.leftAt = now
-		} else if now.Sub(w.leftAt) >= pause {
+		}
+		if leaves == 0 && now.Sub(w.leftAt) >= pause {
 			w.lacking = 0 // it has ended by itself
 		}
 	}

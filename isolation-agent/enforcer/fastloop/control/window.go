@@ -61,7 +61,7 @@ type window struct {
 	leastAt        time.Time // when that was last seen
 	lacking        float64   // what it has got less of late, on a wire without room, in ticks of what it wants
 	usedAt         time.Time // when it last took more than next to nothing
-	leftAt         time.Time // when it last had anything, to samplesCongested
+	leftAt         time.Time // the same of what left it, over samplesCongested
 	floodAt        time.Time // when it last lost as much as one who adapts never loses
 	crowdsAt       time.Time // when the wire was last short though its senders were advised
 }
