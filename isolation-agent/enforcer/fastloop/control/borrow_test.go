@@ -177,16 +177,19 @@ func TestTheJitterOfANeighbourIsNotItsGrowth(t *testing.T) {
 
 // TestANeighbourThatBeginsIsNotHarmed: what it wants is known from before, and its window is not full yet.
 func TestANeighbourThatBeginsIsNotHarmed(t *testing.T) {
-	p := newPlant(t, Vigia)
-	p.run(100, 40, 50, 0)
-	p.run(int(pause/Tick)+5, 0, 94, 0) // its demand fades meanwhile, but not all of it
-	for range samples {
-		p.run(1, 40, 62, 5)
-		if p.r.classes[classB].floods(p.now) {
-			t.Fatal("who borrowed while the neighbour paused counts as a flood")
+	for _, slow := range []float64{1, 0.2} { // at first it takes all that it wants, or less
+		p := newPlant(t, Vigia)
+		p.run(100, 40, 50, 0)
+		p.run(int(pause/Tick)+5, 0, 94, 0) // its demand fades meanwhile, but not all of it
+		for i := range samples {
+			takes := 40 * min(1, slow+float64(i)/(samples-2)/2)
+			p.run(1, takes, 102-takes, 6)
+			if p.r.classes[classB].floods(p.now) {
+				t.Fatalf("tick %d of a neighbour that begins with %.0f: who borrowed while it paused counts as a flood", i, 40*slow)
+			}
 		}
 	}
-	p = newPlant(t, Vigia)
+	p := newPlant(t, Vigia)
 	p.run(100, 40, 50, 0)
 	p.run(samples, 30, 70, 5)
 	if !p.r.classes[classB].floods(p.now) {

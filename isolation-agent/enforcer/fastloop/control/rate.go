@@ -40,10 +40,10 @@ func (w *window) keeps(now time.Time, congested *window) float64 {
 }
 
 // harms tells whether, while a class loses something, another gets less than it is known to
-// want of what it bought, in the last ticks too: who has just begun takes in these what it wants.
+// want of what it bought, in the last ticks too. Who has just begun takes less for a while, whatever others do.
 func (r *Receiver) harms(now time.Time, w *window) bool {
 	for _, o := range r.awake {
-		if o == w || now.Sub(o.usedAt) >= pause || !o.knows(now) {
+		if o == w || now.Sub(o.usedAt) >= pause || now.Sub(o.beganAt) < samples*Tick || !o.knows(now) {
 			continue
 		}
 		if max(o.left, o.latest) < harmed*min(o.demand, float64(o.config.GuaranteeBytesPerSecond)) {
@@ -115,14 +115,26 @@ func (w *window) knows(now time.Time) bool {
 	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf
 }
 
+// suspect takes in that as much of the class is lost as one who adapts never loses, or that it harms another: for long, for
+// the second time, or once.
+func (w *window) suspect(now time.Time) {
+	since := now.Sub(w.suspectAt)
+	switch again := since >= (samples+floodTicks)*Tick && since < floodFor; { // nothing of the first time is in the window
+	case again || w.losing() >= floodTicks:
+		w.floodAt = now
+	case since >= floodFor:
+		w.suspectAt = now
+	}
+}
+
 // floods tells whether so much of the class is lost that its senders do not adapt.
 func (w *window) floods(now time.Time) bool {
-	return !w.floodAt.IsZero() && now.Sub(w.floodAt) < floodFor
+	return now.Sub(w.floodAt) < floodFor || now.Sub(w.suspectAt) < suspectFor
 }
 
 // flooded tells whether it has flooded of late, and may do so again once it is let go.
 func (w *window) flooded(now time.Time) bool {
-	return !w.floodAt.IsZero() && now.Sub(w.floodAt) < letGoFor
+	return now.Sub(w.floodAt) < letGoFor || now.Sub(w.suspectAt) < suspectFor
 }
 
 // crowds tells whether what the class borrows still fills the wire now and then, though it was advised.

@@ -25,8 +25,13 @@ const (
 	// floodShare is the share of a class that is lost when its senders do not adapt, and
 	// floodFor how long they count as such. A flood that is held at its source loses nothing here, so that
 	// nobody knows when it ends: for letGoFor its room comes back step by step.
+	// One heap of losses may also be a processor that was away, and a neighbour's burst that begins slowly looks like harm
+	// where a queue only fills. Who loses in fewer than floodTicks of a window, or loses nothing, counts as a flood for
+	// suspectFor, and like any other if it does so again within floodFor.
 	floodShare = 0.1
+	floodTicks = 5
 	floodFor   = 3 * time.Second
+	suspectFor = 200 * time.Millisecond
 	letGoFor   = 10 * time.Second
 	// harmed is the share of what another class wants, and bought, below which it is harmed.
 	harmed = 0.93
@@ -144,7 +149,7 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		r.take(&moved[i])
 	}
 	dt := now.Sub(r.lastTick).Seconds()
-	first := r.lastTick.IsZero()
+	first, before := r.lastTick.IsZero(), r.lastTick
 	r.lastTick = now
 	if first {
 		dt = 0
@@ -157,6 +162,9 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		comes, leaves, _ := w.mean(samplesCongested)
 		w.left, w.latest = left, leaves
 		if came > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
+			if w.usedAt.Before(before) {
+				w.beganAt = now
+			}
 			w.usedAt = now
 		}
 		total += left
@@ -266,8 +274,10 @@ func (r *Receiver) judge(now time.Time, w *window, total float64, deprived bool)
 	case deprives && w.advised == 0: // however little of it is lost: several that flood share what is
 	case !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())):
 		return r.renew(now, w)
-	case lost >= floodShare*arrived || r.harms(now, w):
+	case lost > r.threshold && r.harms(now, w):
 		w.floodAt = now
+	case lost >= floodShare*arrived || r.harms(now, w):
+		w.suspect(now)
 	case r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval:
 		return r.renew(now, w) // it adapts, and its queue is enough
 	}

@@ -61,8 +61,10 @@ type window struct {
 	leastAt        time.Time // when that was last seen
 	lacking        float64   // what it has got less of late, on a wire without room, in ticks of what it wants
 	usedAt         time.Time // when it last took more than next to nothing
+	beganAt        time.Time // when it did so for the first time after a window of nothing
 	leftAt         time.Time // the same of what left it, over samplesCongested
-	floodAt        time.Time // when it last lost as much as one who adapts never loses
+	floodAt        time.Time // when it last lost as much as one who adapts never loses, or harmed another
+	suspectAt      time.Time // when it did so for a moment, and not within floodFor after the last time
 	crowdsAt       time.Time // when the wire was last short though its senders were advised
 }
 
@@ -77,6 +79,16 @@ func (w *window) filling(n int) time.Duration {
 		seconds += s.dt
 	}
 	return time.Duration(seconds * float64(time.Second))
+}
+
+// losing returns in how many samples much of what arrived was lost.
+func (w *window) losing() (ticks int) {
+	for i := range w.n {
+		if s := &w.ring[(w.next-1-i+2*samples)%samples]; s.lost > 0 && s.lost >= floodShare*s.arrived {
+			ticks++
+		}
+	}
+	return ticks
 }
 
 // forget drops the samples: what comes next is no news.
