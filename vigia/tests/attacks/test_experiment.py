@@ -16,7 +16,7 @@ from vigia.attacks import experiment, table
 from vigia.attacks.corpus import ATTACKS, CORPUS, LEGITIMATE, SHARES, SHORT
 from vigia.attacks.experiment import AttackTrial
 from vigia.errors import VigiaError
-from vigia.isolation.overlay import OverlaySwitch
+from vigia.isolation.overlay import OverlaySwitch, OverlayTestbed
 
 PAGE = "docs/concepts/isolation.md"
 GOOD = AttackTrial("one-port", "linuxbridge", 1.2, 1.0, 8.0, 0.08, 0.0, 1.0, 0.0, 100.0, 9.0, 1.5)
@@ -29,6 +29,39 @@ def attack(**changed: Any) -> list[str]:
 
 def honest(name: str = "dns", **changed: Any) -> list[str]:
     return experiment.faults(CORPUS[name], replace(HONEST, **changed), honest=True)
+
+
+class ScoresOfABed(OverlayTestbed):
+    """A bed of which nothing is asked but the scores of its ports, one look after the other."""
+
+    def __init__(self, *scores: float | None) -> None:
+        self._looks, self.looks = list(scores), 0
+
+    def state(self, host: int) -> Any:
+        self.looks += 1
+        mine = self._looks.pop(0) if self._looks else None
+        signals = None if mine is None else {"flood_score": mine}
+        return {
+            "ports": [{"tenant": "b", "signals": signals}, {"tenant": "a", "signals": {"flood_score": 99.0}}]
+        }
+
+
+@pytest.mark.parametrize(
+    ("scores", "looks"), [((), 1), ((0.0,), 1), ((100.0, 40.0, 0.0), 3), ((3.0, None), 2)]
+)
+def test_an_entry_waits_until_the_flood_before_is_forgotten(
+    scores: tuple[float | None, ...], looks: int
+) -> None:
+    bed = ScoresOfABed(*scores)
+    experiment.calm(bed, (3,), ("b",))
+    assert bed.looks == looks
+
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_FADES", 1.0)
+    bed = ScoresOfABed(*[100.0] * 1000)
+    experiment.calm(bed, (3,), ("b",))
+    assert 1 < bed.looks < 1000
 
 
 def test_what_is_required_of_an_attack() -> None:

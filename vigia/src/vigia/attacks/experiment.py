@@ -31,6 +31,7 @@ __all__ = [
     "OPERATOR",
     "SUSPECT",
     "AttackTrial",
+    "calm",
     "faults",
     "lost",
     "payload",
@@ -64,6 +65,7 @@ _ATTEMPTS, _LATE = (
     0.25,
 )  # runs at most, and seconds by which a stream may begin late in the one that counts
 _LOOKED_AT = 0.3  # seconds between two looks at the scores
+_FADES = 10.0  # seconds in which a score may fade before the next entry
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,19 @@ def _accusations(entry: Entry, trial: AttackTrial) -> list[str]:
     return found
 
 
+def _score(bed: OverlayTestbed, hosts: Sequence[int], tenants: Sequence[str]) -> float:
+    """Return the highest flood score of some ports now."""
+    ports = [p for host in hosts for p in bed.state(host)["ports"] if p["tenant"] in tenants and p["signals"]]
+    return max((p["signals"]["flood_score"] for p in ports), default=0.0)
+
+
+def calm(bed: OverlayTestbed, hosts: Sequence[int], tenants: Sequence[str]) -> None:
+    """Wait until nothing is known any more of the flood of an entry before."""
+    deadline = time.monotonic() + _FADES
+    while _score(bed, hosts, tenants) and time.monotonic() < deadline:
+        time.sleep(_LOOKED_AT)
+
+
 class _Scores(threading.Thread):
     """Looks at the flood scores of some ports while traffic runs."""
 
@@ -170,10 +185,7 @@ class _Scores(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(_LOOKED_AT):
-            for host in self._hosts:
-                for port in self._bed.state(host)["ports"]:
-                    if port["tenant"] in self._tenants and port["signals"]:
-                        self.highest = max(self.highest, port["signals"]["flood_score"])
+            self.highest = max(self.highest, _score(self._bed, self._hosts, self._tenants))
 
     def end(self) -> float:
         self._over.set()
@@ -269,6 +281,7 @@ def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[AttackTria
     tenants = sorted({s.tenant for s in entry.streams} | {f.tenant for f in entry.flows})
     hosts = sorted({s.source for s in entry.streams} | {f.source for f in entry.flows})
     bed.settle()
+    calm(bed, hosts, tenants)
     policed = _policed(bed, hosts, tenants)
     whole = ONSET + entry.seconds
     probes = [
@@ -283,7 +296,7 @@ def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[AttackTria
                 [_VICTIM, *probes, *entry.flows], whole, lambda at: streams.start(at + ONSET)
             )
         finally:
-            score = scores.end()
+            highest = scores.end()
         sent, received = streams.counts()
     begun = time.time() - time.monotonic() + bed.started + ONSET
     bought = payload(bed.guarantee("a"))
@@ -306,7 +319,7 @@ def _run(bed: OverlayTestbed, entry: Entry, *, honest: bool) -> tuple[AttackTria
             + [0.0]
         ),
         probes_lost=max(p.lost for p in others[: len(probes)]),
-        score=score,
+        score=highest,
         policed=_policed(bed, hosts, tenants) - policed,
         load=os.getloadavg()[0],
     )
