@@ -133,6 +133,14 @@ func (l *Loop) limit(now time.Time, orders []control.Order) {
 		}
 		l.logger.Debug("source limited", "port", limit.Port, "destination", limit.Destination, "bytes_per_second", uint64(limit.Rate), "floor", uint64(limit.Floor))
 	}
+	for i := range orders {
+		if l.sender.Get(orders[i].LimitKey) == nil {
+			continue // the kernel does not take it, and the others are better than none
+		}
+		for _, key := range l.sender.Replaced(now, &orders[i]) {
+			l.giveBack(now, &control.Order{LimitKey: key, Group: orders[i].Group})
+		}
+	}
 }
 
 // authorise checks a notice against the inventory: the asking node must have a port of

@@ -175,6 +175,35 @@ func TestTheCeilingIsTheLinksAtMost(t *testing.T) {
 	}
 }
 
+// TestALimitOfTheWholePortTakesThePlaceOfThoseToDestinations: what goes to one of them is held to that limit alone, which
+// nobody asks for any more once the asker has widened it, and which would grow.
+func TestALimitOfTheWholePortTakesThePlaceOfThoseToDestinations(t *testing.T) {
+	m := newMember(t)
+	start := time.Now()
+	m.meetBy(t, 5, start)
+	whole := congest(4, 30*mbit)
+	whole.Destination = control.AllDestinations
+	ask := func(after time.Duration, n notice.Notice, want int) {
+		t.Helper()
+		m.received(start.Add(after), raw(t, n, master(masterA)))
+		m.sent(t)
+		if len(m.kernel.pairs) != want || len(m.Limits()) != want || len(m.scheduler.classes) > want {
+			t.Errorf("after %v: in the kernel %+v, limits %+v, classes %v", after, m.kernel.pairs, m.Limits(), m.scheduler.classes)
+		}
+	}
+	ask(0, congest(3, 60*mbit), 1)
+	ask(50*time.Millisecond, whole, 2) // both are asked for
+	again := congest(5, 40*mbit)
+	ask(100*time.Millisecond, again, 2)
+	whole.Seq = 6
+	ask(590*time.Millisecond, whole, 2)
+	whole.Seq = 7
+	ask(650*time.Millisecond, whole, 1)
+	if m.kernel.pairs[vport.Everything].Rate != uint64(30*mbit) {
+		t.Errorf("in the kernel %+v", m.kernel.pairs)
+	}
+}
+
 func TestTheWholePortIsLimitedForANodeThatHostsItsTenant(t *testing.T) {
 	m := newMember(t)
 	m.meet(t, 5)

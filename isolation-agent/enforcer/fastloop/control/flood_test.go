@@ -64,3 +64,39 @@ func TestTheSecondHeapWithinSecondsIsAFlood(t *testing.T) {
 		t.Errorf("a heap long after another counts as a flood for %d ticks", got)
 	}
 }
+
+// A flood in turns loses nothing while it is held, and so looks over after letGoFor. It has the link for a moment then, and
+// must not have it as often as that for ever.
+func TestWhoFloodsAgainIsLetGoMoreSlowlyEachTime(t *testing.T) {
+	p := newPlant(t, Vigia)
+	steps := func() (seconds float64) { // for how long it is let go step by step after a flood
+		p.run(100, 20, 75, 0)
+		p.heap(2 * samples)
+		began := p.now
+		for p.r.classes[classB].flooded(p.now) {
+			p.run(10, 20, 60, 0)
+		}
+		return p.now.Sub(began).Seconds()
+	}
+	for i, want := range []float64{10, 20, 40, 60, 60} {
+		if got := steps(); got < want-0.2 || got > want+0.2 {
+			t.Errorf("flood %d: let go step by step for %.1f s, want %.0f", i, got, want)
+		}
+	}
+	p.run(int(2*letGoMost/Tick), 20, 60, 0)
+	if got := steps(); got > letGoFor.Seconds()+0.2 {
+		t.Errorf("a flood long after the last: for %.1f s", got)
+	}
+}
+
+func TestOneFloodThatGoesOnIsOne(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(100, 20, 75, 0)
+	for range 20 { // 30 s
+		p.heap(10)
+		p.run(140, 20, 75, 0)
+	}
+	if got := p.r.classes[classB].letGo; got != letGoFor {
+		t.Errorf("a flood of 30 s is let go step by step for %v", got)
+	}
+}

@@ -121,10 +121,21 @@ func (w *window) suspect(now time.Time) {
 	since := now.Sub(w.suspectAt)
 	switch again := since >= (samples+floodTicks)*Tick && since < floodFor; { // nothing of the first time is in the window
 	case again || w.losing() >= floodTicks:
-		w.floodAt = now
+		w.flood(now)
 	case since >= floodFor:
 		w.suspectAt = now
 	}
+}
+
+// flood takes in that the class floods.
+func (w *window) flood(now time.Time) {
+	switch since := now.Sub(w.floodAt); {
+	case since >= 2*max(w.letGo, letGoFor):
+		w.letGo = letGoFor
+	case since >= floodFor:
+		w.letGo = min(2*w.letGo, letGoMost)
+	}
+	w.floodAt = now
 }
 
 // floods tells whether so much of the class is lost that its senders do not adapt.
@@ -134,7 +145,7 @@ func (w *window) floods(now time.Time) bool {
 
 // flooded tells whether it has flooded of late, and may do so again once it is let go.
 func (w *window) flooded(now time.Time) bool {
-	return now.Sub(w.floodAt) < letGoFor || now.Sub(w.suspectAt) < suspectFor
+	return now.Sub(w.floodAt) < w.letGo || now.Sub(w.suspectAt) < suspectFor
 }
 
 // crowds tells whether what the class borrows still fills the wire now and then, though it was advised.

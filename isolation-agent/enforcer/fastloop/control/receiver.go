@@ -24,7 +24,8 @@ const (
 	fillingFor = 5 * Tick
 	// floodShare is the share of a class that is lost when its senders do not adapt, and
 	// floodFor how long they count as such. A flood that is held at its source loses nothing here, so that
-	// nobody knows when it ends: for letGoFor its room comes back step by step.
+	// nobody knows when it ends: for letGoFor its room comes back step by step, and for twice as long each time that it
+	// floods again within twice that, at most for letGoMost.
 	// One heap of losses may also be a processor that was away, and a neighbour's burst that begins slowly looks like harm
 	// where a queue only fills. Who loses in fewer than floodTicks of a window, or loses nothing, counts as a flood for
 	// suspectFor, and like any other if it does so again within floodFor.
@@ -33,6 +34,7 @@ const (
 	floodFor   = 3 * time.Second
 	suspectFor = 200 * time.Millisecond
 	letGoFor   = 10 * time.Second
+	letGoMost  = time.Minute
 	// harmed is the share of what another class wants, and bought, below which it is harmed.
 	harmed = 0.93
 	// shortfall is how much less than it took before a class must have got of a wire without room, in ticks of that, for it
@@ -267,7 +269,7 @@ func (r *Receiver) judge(now time.Time, w *window, total float64, deprived bool)
 	}
 	deprives := deprived && w.takes()
 	if deprives {
-		w.floodAt = now
+		w.flood(now)
 	}
 	ready := w.n >= samplesCongested && (r.variant == Vigia || w.n >= n)
 	switch {
@@ -275,7 +277,7 @@ func (r *Receiver) judge(now time.Time, w *window, total float64, deprived bool)
 	case !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())):
 		return r.renew(now, w)
 	case lost > r.threshold && r.harms(now, w):
-		w.floodAt = now
+		w.flood(now)
 	case lost >= floodShare*arrived || r.harms(now, w):
 		w.suspect(now)
 	case r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval:
@@ -307,9 +309,12 @@ func (r *Receiver) renew(now time.Time, w *window) (Congestion, bool) {
 	}
 	arrived, _, _ := w.mean(samples)
 	less := arrived < renewFrom*w.advised
-	if since > adviceEnds || (less && w.flooded(now)) {
+	switch {
+	case since > adviceEnds:
 		w.advised = 0
 		return Congestion{}, false
+	case less && w.flooded(now):
+		return Congestion{}, false // it may only pause
 	}
 	rate := r.rate(now, w)
 	if w.flooded(now) {

@@ -244,6 +244,20 @@ func (s *Sender) Release(now time.Time, group Group, key LimitKey) (changed []*L
 	return s.settle(now, touched, nil), left == 0
 }
 
+// Replaced returns the limits to single destinations whose place an order takes because it is for the whole port, and their
+// asker does not repeat them: what goes to one of them would have that limit alone, which so grows.
+func (s *Sender) Replaced(now time.Time, o *Order) (keys []LimitKey) {
+	if o.Destination != AllDestinations {
+		return nil
+	}
+	for key, h := range s.groups[o.Group] {
+		if key.Port == o.Port && key.Destination != AllDestinations && !now.Before(h.grownAt) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // held enters the groups that hold a limit, and returns how many there are.
 func (s *Sender) held(key LimitKey, groups map[Group]bool) int {
 	for _, h := range s.holds[key] {

@@ -368,6 +368,42 @@ func TestTwoNodesCannotTakeAFloorByAskingForDifferentPorts(t *testing.T) {
 	}
 }
 
+// TestAWholePortReplacesOnlyWhatItsOwnAskerHeldOfIt.
+func TestAWholePortReplacesOnlyWhatItsOwnAskerHeldOfIt(t *testing.T) {
+	s := NewSender()
+	now := time.Now()
+	one, other := Address{10, 0, 0, 1}, Address{10, 0, 0, 2}
+	held := func(port string, to Address, asker string) Order {
+		return Order{LimitKey: LimitKey{port, to}, Group: Group{"red", asker}, Advised: 30 * mbit, Floor: 24 * mbit, Ceiling: 95 * mbit, Link: 100 * mbit, Severity: 1}
+	}
+	for _, o := range []Order{held("p0", one, "n2"), held("p0", other, "n2"), held("p0", other, "n3"), held("p1", one, "n2")} {
+		s.Obey(now, o)
+	}
+	for _, narrow := range []Order{held("p0", one, "n2"), held("p1", other, "n3")} {
+		if got := s.Replaced(now, &narrow); got != nil {
+			t.Errorf("%v replaces %v", narrow.LimitKey, got)
+		}
+	}
+	whole := held("p0", AllDestinations, "n2")
+	s.Obey(now, whole)
+	if got := s.Replaced(now, &whole); got != nil {
+		t.Errorf("%v, which their asker just asked for, are replaced", got)
+	}
+	now = now.Add(steady)
+	got := s.Replaced(now, &whole)
+	if len(got) != 2 || got[0].Port != "p0" || got[1].Port != "p0" {
+		t.Fatalf("%v", got)
+	}
+	for _, key := range got {
+		if _, over := s.Release(now, whole.Group, key); over != (key.Destination == one) {
+			t.Errorf("%v is over: %v", key, over)
+		}
+	}
+	if s.Replaced(now, &whole) != nil || s.Len() != 3 { // p0's to the other for n3, p1's, and the whole of p0
+		t.Errorf("left %+v", s.List())
+	}
+}
+
 // TestANoticeOfSeveralPortsIsAboutAllOfThemTogether.
 func TestANoticeOfSeveralPortsIsAboutAllOfThemTogether(t *testing.T) {
 	s, now := NewSender(), time.Now()

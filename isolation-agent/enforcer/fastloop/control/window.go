@@ -50,22 +50,23 @@ type window struct {
 	latest  float64 // the same over samplesCongested
 	// congestedUntil: decisions look at fewer samples until then.
 	congestedUntil time.Time
-	since          time.Time // first sign of the present congestion
-	advisedAt      time.Time // when its senders were last sent advice
-	notified       bool      // in the present congestion
-	advised        float64   // what its senders may have together since then; 0 = anything
-	heldAt         time.Time // since when they have been
-	demand         float64   // the most that it took of late while the link had room
-	demandAt       time.Time // when that was last seen; zero = never
-	least          float64   // what it wants at least, also while that is not known
-	leastAt        time.Time // when that was last seen
-	lacking        float64   // what it has got less of late, on a wire without room, in ticks of what it wants
-	usedAt         time.Time // when it last took more than next to nothing
-	beganAt        time.Time // when it did so for the first time after a window of nothing
-	leftAt         time.Time // the same of what left it, over samplesCongested
-	floodAt        time.Time // when it last lost as much as one who adapts never loses, or harmed another
-	suspectAt      time.Time // when it did so for a moment, and not within floodFor after the last time
-	crowdsAt       time.Time // when the wire was last short though its senders were advised
+	since          time.Time     // first sign of the present congestion
+	advisedAt      time.Time     // when its senders were last sent advice
+	notified       bool          // in the present congestion
+	advised        float64       // what its senders may have together since then; 0 = anything
+	heldAt         time.Time     // since when they have been
+	demand         float64       // the most that it took of late while the link had room
+	demandAt       time.Time     // when that was last seen; zero = never
+	least          float64       // what it wants at least, also while that is not known
+	leastAt        time.Time     // when that was last seen
+	lacking        float64       // what it has got less of late, on a wire without room, in ticks of what it wants
+	usedAt         time.Time     // when it last took more than next to nothing
+	beganAt        time.Time     // when it did so for the first time after a window of nothing
+	leftAt         time.Time     // the same of what left it, over samplesCongested
+	floodAt        time.Time     // when it last lost as much as one who adapts never loses, or harmed another
+	letGo          time.Duration // for how long after that it is let go step by step
+	suspectAt      time.Time     // when it did so for a moment, and not within floodFor after the last time
+	crowdsAt       time.Time     // when the wire was last short though its senders were advised
 }
 
 // filling returns for how long, at most n samples, more has arrived than left.
