@@ -65,6 +65,32 @@ func TestTheSecondHeapWithinSecondsIsAFlood(t *testing.T) {
 	}
 }
 
+func TestAHeapOfWhoHasFloodedIsAFlood(t *testing.T) {
+	for _, after := range []int{400, 1900} { // ticks; 10 s are known, and what comes back within 20 s is the same flood
+		p := newPlant(t, Vigia)
+		p.run(100, 20, 75, 0)
+		p.heap(2 * samples)
+		p.run(after, 20, 75, 0)
+		p.heap(2)
+		if got := p.held(); got < int(floodFor/Tick)-samples {
+			t.Errorf("a heap %d ticks after a flood counts as a flood for %d", after, got)
+		}
+	}
+}
+
+// A link that had room is not looked at: nobody knows then who has just begun, and who took the same all the time is harmed.
+func TestOneThatWasNotLookedAtHasNotJustBegun(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(100, 40, 50, 0)
+	p.r.Wake(p.now)
+	for range samples {
+		p.run(1, 25, 80, 6)
+	}
+	if w := p.r.classes[classA]; !w.beganAt.IsZero() || !p.r.classes[classB].floods(p.now) {
+		t.Errorf("it began at %v, and who harms it counts as a flood: %v", w.beganAt, p.r.classes[classB].floods(p.now))
+	}
+}
+
 // A flood in turns loses nothing while it is held, and so looks over after letGoFor. It has the link for a moment then, and
 // must not have it as often as that for ever.
 func TestWhoFloodsAgainIsLetGoMoreSlowlyEachTime(t *testing.T) {

@@ -119,8 +119,9 @@ func (w *window) knows(now time.Time) bool {
 // the second time, or once.
 func (w *window) suspect(now time.Time) {
 	since := now.Sub(w.suspectAt)
-	switch again := since >= (samples+floodTicks)*Tick && since < floodFor; { // nothing of the first time is in the window
-	case again || w.losing() >= floodTicks:
+	again := since >= (samples+floodTicks)*Tick && since < floodFor // nothing of the first time is in the window
+	switch {
+	case again || w.losing() >= floodTicks || now.Sub(w.floodAt) < 2*w.letGo:
 		w.flood(now)
 	case since >= floodFor:
 		w.suspectAt = now

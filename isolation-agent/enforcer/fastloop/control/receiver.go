@@ -164,7 +164,7 @@ func (r *Receiver) Sample(now time.Time, moved []ClassReading) []Congestion {
 		comes, leaves, _ := w.mean(samplesCongested)
 		w.left, w.latest = left, leaves
 		if came > 0.01*float64(w.config.GuaranteeBytesPerSecond) {
-			if w.usedAt.Before(before) {
+			if w.n == samples && w.usedAt.Before(before) { // else it is not known what was before
 				w.beganAt = now
 			}
 			w.usedAt = now
