@@ -91,6 +91,25 @@ func TestOneThatWasNotLookedAtHasNotJustBegun(t *testing.T) {
 	}
 }
 
+// While a flood pauses its advice stays, as its limit does at the sender; then the link is left alone, so that what comes
+// next is seen in a window of its own.
+func TestAdviceToAFloodOutlivesAPause(t *testing.T) {
+	p := newPlant(t, Vigia)
+	p.run(100, 20, 75, 0)
+	p.heap(2 * samples)
+	w := p.r.classes[classB]
+	if w.advised == 0 {
+		t.Fatal("a flood was advised nothing")
+	}
+	for i := range 100 {
+		p.run(1, 20, 0, 0)
+		since := p.now.Sub(w.advisedAt)
+		if kept := w.advised > 0; kept != (since <= steady) {
+			t.Fatalf("tick %d: %v after the last advice it is kept: %v", i, since, kept)
+		}
+	}
+}
+
 // A flood in turns loses nothing while it is held, and so looks over after letGoFor. It has the link for a moment then, and
 // must not have it as often as that for ever.
 func TestWhoFloodsAgainIsLetGoMoreSlowlyEachTime(t *testing.T) {

@@ -310,7 +310,7 @@ func (r *Receiver) renew(now time.Time, w *window) (Congestion, bool) {
 	arrived, _, _ := w.mean(samples)
 	less := arrived < renewFrom*w.advised
 	switch {
-	case since > adviceEnds:
+	case since > adviceEnds || (less && w.flooded(now) && since > steady): // the limit grows at the sender
 		w.advised = 0
 		return Congestion{}, false
 	case less && w.flooded(now):
