@@ -1,6 +1,7 @@
 package fastloop
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -197,7 +198,14 @@ func TestALimitOfTheWholePortTakesThePlaceOfThoseToDestinations(t *testing.T) {
 	ask(100*time.Millisecond, again, 2)
 	whole.Seq = 6
 	ask(590*time.Millisecond, whole, 2)
+	m.kernel.err = errors.New("no")
 	whole.Seq = 7
+	m.received(start.Add(640*time.Millisecond), raw(t, whole, master(masterA)))
+	if answer := m.sent(t); answer.Kind != notice.Nack || m.kernel.pairs[again.Destination].Rate == 0 {
+		t.Errorf("the kernel refused the limit of the port, answered %+v, left %+v", answer, m.kernel.pairs)
+	}
+	m.kernel.err = nil
+	whole.Seq = 8
 	ask(650*time.Millisecond, whole, 1)
 	if m.kernel.pairs[vport.Everything].Rate != uint64(30*mbit) {
 		t.Errorf("in the kernel %+v", m.kernel.pairs)

@@ -115,6 +115,20 @@ func (w *window) knows(now time.Time) bool {
 	return !w.demandAt.IsZero() && now.Sub(w.demandAt) < demandOf
 }
 
+// blames takes in what a class that has too much loses and does to others, and tells whether any of it is a sign of a flood.
+func (r *Receiver) blames(now time.Time, w *window, arrived, lost float64) bool {
+	harms := r.harms(now, w)
+	switch {
+	case harms && lost > r.threshold:
+		w.flood(now)
+	case harms || lost >= floodShare*arrived:
+		w.suspect(now)
+	default:
+		return false
+	}
+	return true
+}
+
 // suspect takes in that as much of the class is lost as one who adapts never loses, or that it harms another: for long, for
 // the second time, or once.
 func (w *window) suspect(now time.Time) {

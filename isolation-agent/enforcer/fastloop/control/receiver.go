@@ -276,11 +276,7 @@ func (r *Receiver) judge(now time.Time, w *window, total float64, deprived bool)
 	case deprives && w.advised == 0: // however little of it is lost: several that flood share what is
 	case !ready || over <= r.threshold || (r.variant == Vigia && (total < saturated*r.limit || w.within())):
 		return r.renew(now, w)
-	case lost > r.threshold && r.harms(now, w):
-		w.flood(now)
-	case lost >= floodShare*arrived || r.harms(now, w):
-		w.suspect(now)
-	case r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval:
+	case !r.blames(now, w, arrived, lost) && r.variant == Vigia && now.Sub(r.shortAt) > noticeInterval:
 		return r.renew(now, w) // it adapts, and its queue is enough
 	}
 	if now.After(w.congestedUntil) {
