@@ -174,13 +174,15 @@ func TestWhoFloodsAgainIsLetGoMoreSlowlyEachTime(t *testing.T) {
 }
 
 func TestOneFloodThatGoesOnIsOne(t *testing.T) {
-	p := newPlant(t, Vigia)
-	p.run(100, 20, 75, 0)
-	for range 20 { // 30 s
-		p.heap(10)
-		p.run(140, 20, 75, 0)
-	}
-	if got := p.r.classes[classB].letGo; got != 10*time.Second {
-		t.Errorf("a flood of 30 s is let go step by step for %v", got)
+	for _, quiet := range []int{140, 400, 900} { // ticks without a sign of it: it is known for 10 s
+		p := newPlant(t, Vigia)
+		p.run(100, 20, 75, 0)
+		for range 12 {
+			p.heap(10)
+			p.run(quiet, 20, 75, 0)
+		}
+		if got := p.r.classes[classB].letGo; got != 10*time.Second {
+			t.Errorf("a flood that shows every %d ticks is let go step by step for %v", quiet, got)
+		}
 	}
 }

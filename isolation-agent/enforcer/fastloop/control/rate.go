@@ -147,7 +147,7 @@ func (w *window) flood(now time.Time) {
 	switch since := now.Sub(w.floodAt); {
 	case since >= 2*max(w.letGo, letGoFor):
 		w.letGo = letGoFor
-	case since >= floodFor:
+	case since >= w.letGo: // it was let go
 		w.letGo = min(2*w.letGo, letGoMost)
 	}
 	w.floodAt = now

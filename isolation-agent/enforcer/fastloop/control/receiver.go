@@ -25,7 +25,7 @@ const (
 	// floodShare is the share of a class that is lost when its senders do not adapt, and
 	// floodFor how long they count as such. A flood that is held at its source loses nothing here, so that
 	// nobody knows when it ends: for letGoFor its room comes back step by step, and for twice as long each time that it
-	// floods again within twice that, at most for letGoMost.
+	// floods again after that, within twice the time, at most for letGoMost.
 	// One heap of losses may also be a processor that was away, and a neighbour's burst that begins slowly looks like harm
 	// where a queue only fills. Who loses in fewer than floodTicks of a window, or loses nothing, counts as a flood for
 	// suspectFor, and like any other if it does so again within floodFor.
